@@ -1,0 +1,113 @@
+"""What "attention" means in one call, as pure data.
+
+Guarantees: a Spec holds no arrays, is hashable, and is checked when made; two calls with equal Specs and equal
+arrays mean the same thing whatever algorithm computes them.
+Does not: say how the result is computed (that is `algorithm=`), nor hold masks, biases, sinks, slopes or lengths:
+those are arguments of the call, and Spec says how they are read.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, replace
+from fractions import Fraction
+from numbers import Rational, Real
+from typing import Any, Literal
+
+from compute.errors import InputError
+
+Causal = Literal["none", "top-left", "bottom-right"]
+EmptyRow = Literal["zero", "mean", "nan", "error"]
+RopeLayout = Literal["interleaved", "half"]
+
+
+@dataclass(frozen=True)
+class Rope:
+    """Rotary position embedding (Su et al. 2021, RoFormer, section 3.2.2).
+
+    layout: "interleaved" turns channels (2c, 2c+1), "half" turns (c, c + d/2). base: of the frequencies
+    base^(-2c/d). q_offset, k_offset: position of the first query and of the first key. dims: how many leading
+    channels turn (None: all).
+    """
+
+    layout: RopeLayout = "half"
+    base: float = 10000.0
+    q_offset: int = 0
+    k_offset: int = 0
+    dims: int | None = None
+
+    def __post_init__(self) -> None:
+        if self.layout not in ("interleaved", "half"):
+            raise InputError(f"rope layout is {self.layout!r}: expected 'interleaved' or 'half'")
+        if not (math.isfinite(self.base) and self.base > 0):
+            raise InputError(f"rope base is {self.base}: expected a positive finite number")
+        if self.dims is not None and (self.dims <= 0 or self.dims % 2):
+            raise InputError(f"rope dims is {self.dims}: expected a positive even number")
+
+
+@dataclass(frozen=True)
+class Spec:
+    """The meaning of a call.
+
+    scale: multiplies q·k; None means 1/sqrt(d_k); a Fraction is exact, a float is itself.
+    causal: "none", "top-left" (query i sees keys j ≤ i + past) or "bottom-right" (j ≤ i + m − n);
+    True means "top-left", False "none".
+    window: (left, right), inclusive, around the diagonal of the causal corner; None in a place is unlimited.
+    rope: rotary embedding of q and k. softcap: c·tanh(s/c), before bias and mask; None for none.
+    groups: query heads a key-value head; query head i reads key-value head i // groups. None: h // h_kv.
+    empty_row: what a row without any key gives: "zero" (log-sum-exp −inf), "mean" of all values, "nan", "error".
+    lse_base: base of a returned log-sum-exp (e by default; 2 is the other one met in kernels).
+    past: number of keys before the first query, for the top-left corner.
+
+    Raises InputError when a field is out of range.
+    """
+
+    scale: float | Fraction | None = None
+    causal: Causal | bool = "none"
+    window: tuple[int | None, int | None] | None = None
+    rope: Rope | None = None
+    softcap: float | None = None
+    groups: int | None = None
+    empty_row: EmptyRow = "zero"
+    lse_base: float = math.e
+    past: int = 0
+
+    def __post_init__(self) -> None:
+        if isinstance(self.causal, bool):
+            object.__setattr__(self, "causal", "top-left" if self.causal else "none")
+        if self.causal not in ("none", "top-left", "bottom-right"):
+            raise InputError(f"causal is {self.causal!r}: expected 'none', 'top-left' or 'bottom-right'")
+        self._check_scale()
+        self._check_window()
+        if self.softcap is not None and not (math.isfinite(self.softcap) and self.softcap > 0):
+            raise InputError(f"softcap is {self.softcap}: expected a positive finite number, or None for no cap")
+        if self.groups is not None and self.groups < 1:
+            raise InputError(f"groups is {self.groups}: expected query heads a key-value head, at least 1")
+        if self.empty_row not in ("zero", "mean", "nan", "error"):
+            raise InputError(f"empty_row is {self.empty_row!r}: expected 'zero', 'mean', 'nan' or 'error'")
+        if not (math.isfinite(self.lse_base) and self.lse_base > 1):
+            raise InputError(f"lse_base is {self.lse_base}: expected a finite number above 1, as e or 2")
+        if self.past < 0:
+            raise InputError(f"past is {self.past}: expected a length, at least 0")
+
+    def _check_scale(self) -> None:
+        if self.scale is None:
+            return
+        if isinstance(self.scale, bool) or not isinstance(self.scale, (Real, Rational)):
+            raise InputError(f"scale is {self.scale!r}: expected a number, a Fraction, or None for 1/sqrt(d_k)")
+        if not math.isfinite(float(self.scale)):
+            raise InputError(f"scale is {self.scale}: expected a finite number")
+
+    def _check_window(self) -> None:
+        if self.window is None:
+            return
+        if len(self.window) != 2 or any(w is not None and w < 0 for w in self.window):
+            raise InputError(f"window is {self.window}: expected (left, right), each at least 0 or None for unlimited")
+
+    def with_(self, **changes: Any) -> Spec:
+        """A copy with some fields changed."""
+        return replace(self, **changes)
+
+    def scale_value(self, d_k: int) -> float:
+        """The scale as the nearest float64."""
+        return 1.0 / math.sqrt(d_k) if self.scale is None else float(self.scale)

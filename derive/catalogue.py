@@ -1,0 +1,142 @@
+"""The claim, and the catalogue of all claims.
+
+A claim is one statement about attention, with its conditions, its steps and its source.
+
+Guarantees: a claim's verdict is the weakest of its steps' and of its premises' verdicts, and the steps must chain
+from `lhs` to `rhs`. Side conditions are stored here by the constructor; no checker reads them off an expression.
+Does not: prove anything itself (see `derive.rules`).
+"""
+
+from __future__ import annotations
+
+import difflib
+import importlib
+import pkgutil
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from functools import cache
+from typing import Any
+
+from derive.errors import DeriveError, UnknownClaim
+from derive.rules import check_step
+from derive.source import Source
+from derive.step import Relation, Step
+from derive.verdict import Verdict, weakest
+
+
+@dataclass(frozen=True)
+class Claim:
+    """One statement `lhs relation rhs`.
+
+    id: file.name, as "variance.scores". title: {"en": ..., "ja": ...}. assumptions: conditions in words, printed
+    with the claim. conditions: the same for machines where a checker needs them. steps: a chain from lhs to rhs.
+    observable: name of the `compute` observable that measures it, or None. symbols: {name: meaning with shape}.
+    """
+
+    id: str
+    title: Mapping[str, str]
+    lhs: Any
+    rhs: Any
+    source: Source
+    steps: tuple[Step, ...]
+    relation: Relation = "="
+    assumptions: tuple[str, ...] = ()
+    conditions: Mapping[str, Any] = field(default_factory=dict)
+    observable: str | None = None
+    symbols: Mapping[str, str] = field(default_factory=dict)
+    note: Mapping[str, str] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        if not self.steps:
+            raise DeriveError(f"claim {self.id} has no steps: nothing would be checked")
+        missing = {"en", "ja"} - set(self.title)
+        if missing:
+            raise DeriveError(f"claim {self.id} lacks a title in {', '.join(sorted(missing))}")
+
+    def prove(self) -> Verdict:
+        """Check every step and every premise; the verdict is the weakest of them. Results are kept per process."""
+        return _prove(self.id) if _is_registered(self) else _judge(self)
+
+    def step_verdicts(self) -> tuple[Verdict, ...]:
+        """One verdict a step, in order (premises are not included)."""
+        return tuple(check_step(step) for step in self.steps)
+
+
+def _judge(claim: Claim) -> Verdict:
+    chain = check_chain(claim)
+    if chain is not None:
+        return chain
+    verdicts = [*claim.step_verdicts()]
+    premises = sorted({p for step in claim.steps for p in step.premises})
+    verdicts += [_prove(p) for p in premises]
+    return weakest(verdicts)
+
+
+def check_chain(claim: Claim) -> Verdict | None:
+    """None when the steps lead from the claim's lhs to its rhs without a gap; else why they don't, as Unknown.
+
+    Equality here is structural: what one step ends with, the next must begin with.
+    """
+    first, last = claim.steps[0], claim.steps[-1]
+    if first.lhs != claim.lhs or last.rhs != claim.rhs:
+        return Verdict.unknown("the steps do not start at the claim's left side and end at its right side")
+    for a, b in zip(claim.steps, claim.steps[1:], strict=False):
+        if a.rhs != b.lhs:
+            return Verdict.unknown("a step does not begin where the one before it ended")
+    if claim.relation in ("=", "<=", "<"):
+        order = {"=": 0, "<=": 1, "<": 2}
+        strongest = max(order.get(s.relation, 3) for s in claim.steps)
+        if claim.relation == "<=" and strongest <= 2:
+            return None
+        if strongest != order[claim.relation]:
+            return Verdict.unknown(f"the steps' relations do not compose to {claim.relation!r}")
+    return None
+
+
+@cache
+def _prove(claim_id: str) -> Verdict:
+    return _judge(claim(claim_id))
+
+
+def _is_registered(one: Claim) -> bool:
+    family = one.id.split(".")[0]
+    return family in family_names() and _family(family).get(one.id) is one
+
+
+@cache
+def family_names() -> tuple[str, ...]:
+    """Names of the claim families: the modules of `derive.families`, in reading order."""
+    package = importlib.import_module("derive.families")
+    found = {m.name for m in pkgutil.iter_modules(package.__path__) if not m.name.startswith("_")}
+    order = [name for name in package.ORDER if name in found]
+    return tuple(order + sorted(found - set(order)))
+
+
+@cache
+def _family(name: str) -> dict[str, Claim]:
+    module = importlib.import_module(f"derive.families.{name}")
+    table: dict[str, Claim] = {}
+    for one in module.claims():
+        if one.id.split(".")[0] != name or one.id in table:
+            raise DeriveError(f"claim id {one.id!r} in family {name!r} is not file.name, or is there twice")
+        table[one.id] = one
+    return table
+
+
+def claims(family: str | None = None) -> list[Claim]:
+    """All claims, or those of one family, in reading order."""
+    if family is not None and family not in family_names():
+        raise UnknownClaim(f"no claim family {family!r}; families are {', '.join(family_names())}")
+    names = family_names() if family is None else (family,)
+    return [one for name in names for one in _family(name).values()]
+
+
+def claim(claim_id: str) -> Claim:
+    """The claim with this id. Raises UnknownClaim, with the nearest ids, if there is none."""
+    family = claim_id.split(".")[0]
+    if family in family_names() and claim_id in _family(family):
+        return _family(family)[claim_id]
+    ids = [one.id for one in claims()]
+    near = difflib.get_close_matches(claim_id, ids, n=3, cutoff=0.4)
+    hint = f"; did you mean {' or '.join(near)}?" if near else "; `attnproof derive --list` shows all"
+    raise UnknownClaim(f"unknown claim {claim_id!r}{hint}")

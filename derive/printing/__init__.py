@@ -1,0 +1,1 @@
+"""Printers: LaTeX, plain text, and the operation tree that compute turns into functions."""

@@ -1,0 +1,1 @@
+"""The commands of `attnproof`, one a module: `add_arguments(parser)` and `run(args) -> exit code`."""
