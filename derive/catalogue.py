@@ -17,6 +17,7 @@ from dataclasses import dataclass, field
 from functools import cache
 from typing import Any
 
+from derive.assumptions import Assumption
 from derive.errors import DeriveError, UnknownClaim
 from derive.rules import check_step
 from derive.source import Source
@@ -28,8 +29,8 @@ from derive.verdict import Verdict, weakest
 class Claim:
     """One statement `lhs relation rhs`.
 
-    id: file.name, as "variance.scores". title: {"en": ..., "ja": ...}. assumptions: conditions in words, printed
-    with the claim. conditions: the same for machines where a checker needs them. steps: a chain from lhs to rhs.
+    id: file.name, as "variance.scores". title: {"en": ..., "ja": ...}. assumptions: side conditions, as data
+    (`derive.assumptions`) or in words, printed with the claim. steps: a chain from lhs to rhs.
     observable: name of the `compute` observable that measures it, or None. symbols: {name: meaning with shape}.
     """
 
@@ -40,8 +41,7 @@ class Claim:
     source: Source
     steps: tuple[Step, ...]
     relation: Relation = "="
-    assumptions: tuple[str, ...] = ()
-    conditions: Mapping[str, Any] = field(default_factory=dict)
+    assumptions: tuple[Assumption, ...] = ()
     observable: str | None = None
     symbols: Mapping[str, str] = field(default_factory=dict)
     note: Mapping[str, str] = field(default_factory=dict)

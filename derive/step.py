@@ -11,6 +11,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
+from derive.assumptions import Assumption
+
 Relation = Literal["=", "<=", "<", "limit", "rank"]
 
 
@@ -19,7 +21,8 @@ class Step:
     """lhs REL rhs by a rule.
 
     lhs, rhs: SymPy expressions. rule: name of a registered rule (see `derive.rules`). premises: ids of claims
-    this step uses. assumptions: side conditions in words, printed with the step. data: what the rule needs
+    this step uses. assumptions: side conditions as data (`derive.assumptions`)
+    or in words, printed with the step. data: what the rule needs
     besides (definitions, a variable of differentiation, a grid): plain objects, never text to evaluate.
     """
 
@@ -28,6 +31,6 @@ class Step:
     rule: str
     relation: Relation = "="
     premises: tuple[str, ...] = ()
-    assumptions: tuple[str, ...] = ()
+    assumptions: tuple[Assumption, ...] = ()
     note: Mapping[str, str] = field(default_factory=dict)
     data: Mapping[str, Any] = field(default_factory=dict)
