@@ -43,7 +43,7 @@ def total(body: Any, binder: Any, count: Any) -> Any:
     return sympy.Sum(body, (binder, 0, count - 1))
 
 
-class Diff(sympy.Expr):  # type: ignore[misc]
+class Diff(sympy.Expr):
     """The partial derivative of an expression by one entry of an array, unevaluated: Diff(expr, X[a, b]).
 
     Every entry of the array that is not the one named is held fixed; the indices of the entry are free indices,
