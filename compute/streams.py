@@ -58,7 +58,7 @@ class Stream:
     def normals(self, shape: tuple[int, ...]) -> Array:
         """Independent standard normals. The largest |z| that can appear is sqrt(2 ln 2^53) = 8.57."""
         count = math.prod(shape)
-        out = np.empty(count)
+        out: Array = np.empty(count)
         for start in range(0, count, _CHUNK):
             part = min(_CHUNK, count - start)
             out[start : start + part] = _box_muller(self.words(part + part % 2))[:part]
@@ -68,7 +68,8 @@ class Stream:
         """Independent signs, +1 or −1, each with probability 1/2."""
         count = math.prod(shape)
         bits = np.unpackbits(self.words(-(-count // 64)).view(np.uint8))[:count]
-        return (2.0 * bits - 1.0).reshape(shape)
+        signs: Array = (2.0 * bits - 1.0).reshape(shape)
+        return signs
 
     def integers(self, bound: int, shape: tuple[int, ...]) -> npt.NDArray[np.int64]:
         """Independent integers 0 … bound − 1, bound ≤ 2^32; the bias of the method is below bound/2^52."""
@@ -88,7 +89,7 @@ def _box_muller(words: npt.NDArray[np.uint64]) -> Array:
     unit = _open_unit(words)
     radius = np.sqrt(-2.0 * np.log(unit[:half]))
     angle = (2.0 * math.pi) * unit[half:]
-    out = np.empty(words.size)
+    out: Array = np.empty(words.size)
     np.multiply(radius, np.cos(angle), out=out[:half])
     np.multiply(radius, np.sin(angle), out=out[half:])
     return out
