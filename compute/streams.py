@@ -68,7 +68,7 @@ class Stream:
         """Independent signs, +1 or −1, each with probability 1/2."""
         count = math.prod(shape)
         bits = np.unpackbits(self.words(-(-count // 64)).view(np.uint8))[:count]
-        signs: Array = (2.0 * bits - 1.0).reshape(shape)
+        signs: Array = (2.0 * bits.astype(np.float64) - 1.0).reshape(shape)
         return signs
 
     def integers(self, bound: int, shape: tuple[int, ...]) -> npt.NDArray[np.int64]:
