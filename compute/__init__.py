@@ -13,11 +13,17 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from compute.calls import Gradients as Gradients
+    from compute.calls import attention as attention
+    from compute.calls import attention_backward as attention_backward
     from compute.spec import Rope as Rope
     from compute.spec import Spec as Spec
 
 # Public name -> module that defines it. No module is called like a public name, so neither can hide the other.
 _HOMES = {
+    "attention": "compute.calls",
+    "attention_backward": "compute.calls",
+    "Gradients": "compute.calls",
     "Spec": "compute.spec",
     "Rope": "compute.spec",
 }

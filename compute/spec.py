@@ -11,7 +11,7 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass, replace
 from fractions import Fraction
-from numbers import Rational, Real
+from numbers import Integral, Rational, Real
 from typing import Any, Literal
 
 from compute.errors import InputError
@@ -19,6 +19,11 @@ from compute.errors import InputError
 Causal = Literal["none", "top-left", "bottom-right"]
 EmptyRow = Literal["zero", "mean", "nan", "error"]
 RopeLayout = Literal["interleaved", "half"]
+Alibi = Literal["linear", "distance"]
+
+
+def _whole(value: object) -> bool:
+    return isinstance(value, Integral) and not isinstance(value, bool)
 
 
 @dataclass(frozen=True)
@@ -58,6 +63,10 @@ class Spec:
     empty_row: what a row without any key gives: "zero" (log-sum-exp −inf), "mean" of all values, "nan", "error".
     lse_base: base of a returned log-sum-exp (e by default; 2 is the other one met in kernels).
     past: number of keys before the first query, for the top-left corner.
+    dropout: probability with which the given boolean dropout_mask drops a weight; kept ones are divided by
+    1 − dropout. Without a dropout_mask nothing is dropped.
+    alibi: how slopes act on key j of the query at position p: "linear" slope·(j − p) (Press et al. 2022, section 3),
+    "distance" −slope·|j − p|; the two are one where no later key is seen.
 
     Raises InputError when a field is out of range.
     """
@@ -71,6 +80,8 @@ class Spec:
     empty_row: EmptyRow = "zero"
     lse_base: float = math.e
     past: int = 0
+    dropout: float | None = None
+    alibi: Alibi = "linear"
 
     def __post_init__(self) -> None:
         if isinstance(self.causal, bool):
@@ -87,8 +98,12 @@ class Spec:
             raise InputError(f"empty_row is {self.empty_row!r}: expected 'zero', 'mean', 'nan' or 'error'")
         if not (math.isfinite(self.lse_base) and self.lse_base > 1):
             raise InputError(f"lse_base is {self.lse_base}: expected a finite number above 1, as e or 2")
-        if self.past < 0:
-            raise InputError(f"past is {self.past}: expected a length, at least 0")
+        if not _whole(self.past) or self.past < 0:
+            raise InputError(f"past is {self.past!r}: expected a whole number of keys, at least 0")
+        if self.dropout is not None and not 0 <= self.dropout < 1:
+            raise InputError(f"dropout is {self.dropout}: expected a probability, at least 0 and below 1")
+        if self.alibi not in ("linear", "distance"):
+            raise InputError(f"alibi is {self.alibi!r}: expected 'linear' or 'distance'")
 
     def _check_scale(self) -> None:
         if self.scale is None:
@@ -101,7 +116,7 @@ class Spec:
     def _check_window(self) -> None:
         if self.window is None:
             return
-        if len(self.window) != 2 or any(w is not None and w < 0 for w in self.window):
+        if len(self.window) != 2 or any(w is not None and (not _whole(w) or w < 0) for w in self.window):
             raise InputError(f"window is {self.window}: expected (left, right), each at least 0 or None for unlimited")
 
     def with_(self, **changes: Any) -> Spec:

@@ -1,0 +1,85 @@
+"""Which array library a call runs on, and which number types it takes.
+
+Guarantees: the library follows the inputs; CuPy is never imported here (a CuPy array can only exist where CuPy is
+loaded already); a call that mixes libraries is refused; a device's own errors become DeviceError.
+Does not: move data between a GPU and the host, or accept lists, tensors of other libraries, or integer arrays.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any, TypeAlias
+
+import numpy as np
+
+from compute.errors import DeviceError, InputError
+
+Array: TypeAlias = Any  # a NumPy or a CuPy array; the two share the methods used here
+Namespace: TypeAlias = Any  # the module `numpy` or `cupy`
+
+FLOATS = ("float16", "bfloat16", "float32", "float64")
+
+
+def library(array: Array) -> str | None:
+    """'numpy', 'cupy', or None for anything else."""
+    if isinstance(array, np.ndarray):
+        return "numpy"
+    root = type(array).__module__.partition(".")[0]
+    return "cupy" if root == "cupy" and "cupy" in sys.modules else None
+
+
+def namespace(**arrays: Array) -> Namespace:
+    """The one library that all arrays (None is skipped) belong to.
+
+    Raises InputError when an argument is no array, or when two libraries are mixed.
+    """
+    found: dict[str, str] = {}
+    for name, array in arrays.items():
+        if array is None:
+            continue
+        home = library(array)
+        if home is None:
+            kind = f"{type(array).__module__}.{type(array).__qualname__}"
+            raise InputError(f"{name} is a {kind}: expected a NumPy or CuPy array, as numpy.asarray({name})")
+        if isinstance(array, np.matrix):
+            raise InputError(f"{name} is a numpy.matrix: expected a plain array, as numpy.asarray({name})")
+        found.setdefault(home, name)
+    if len(found) > 1:
+        raise InputError(
+            f"{found['numpy']} is a NumPy array and {found['cupy']} a CuPy array: expected one library in a call; "
+            "move one with cupy.asarray(...) or cupy.asnumpy(...)"
+        )
+    return sys.modules["cupy"] if "cupy" in found else np
+
+
+def is_float(dtype: Any) -> bool:
+    """Whether arrays of this dtype can be attended over: float16, bfloat16, float32, float64."""
+    return str(dtype) in FLOATS
+
+
+def work_dtype(dtype: Any) -> Any:
+    """The dtype in which a call with this input dtype computes: float64 for float64, else float32."""
+    return np.dtype(np.float64 if str(dtype) == "float64" else np.float32)
+
+
+@contextmanager
+def device_errors(xp: Namespace) -> Iterator[None]:
+    """Turn a device's own errors (out of memory, no driver) into a DeviceError with the likely mend."""
+    if xp is np:
+        yield
+        return
+    try:
+        yield
+    except Exception as error:
+        name = type(error).__name__
+        if name == "OutOfMemoryError":
+            raise DeviceError(
+                f"out of device memory ({error}): use algorithm='online' (O(n) memory), or fewer heads a call"
+            ) from error
+        if name.startswith(("CUDA", "CUBLAS", "NVRTC")):
+            raise DeviceError(
+                f"the device refused: {name}: {error}; check the driver and the device's health"
+            ) from error
+        raise
