@@ -16,11 +16,13 @@ if TYPE_CHECKING:
     from compute.calls import Gradients as Gradients
     from compute.calls import attention as attention
     from compute.calls import attention_backward as attention_backward
+    from compute.functions import function_from as function_from
     from compute.spec import Rope as Rope
     from compute.spec import Spec as Spec
 
 # Public name -> module that defines it. No module is called like a public name, so neither can hide the other.
 _HOMES = {
+    "function_from": "compute.functions",
     "attention": "compute.calls",
     "attention_backward": "compute.calls",
     "Gradients": "compute.calls",
