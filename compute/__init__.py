@@ -13,6 +13,10 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from compute.bounds import Eager as Eager
+    from compute.bounds import Flash as Flash
+    from compute.bounds import Tolerance as Tolerance
+    from compute.bounds import tolerance as tolerance
     from compute.calls import Gradients as Gradients
     from compute.calls import attention as attention
     from compute.calls import attention_backward as attention_backward
@@ -26,6 +30,10 @@ _HOMES = {
     "attention": "compute.calls",
     "attention_backward": "compute.calls",
     "Gradients": "compute.calls",
+    "Eager": "compute.bounds",
+    "Flash": "compute.bounds",
+    "Tolerance": "compute.bounds",
+    "tolerance": "compute.bounds",
     "Spec": "compute.spec",
     "Rope": "compute.spec",
 }

@@ -1,0 +1,116 @@
+"""Tolerances that say why they are what they are: how far a correct run of a declared algorithm may be off.
+
+Guarantees: kind "worst" is proved (compute/bounds.md): every run of the declared algorithm on these inputs, whatever
+the order of its sums, is within `total` of the exact value, or the element is flagged `overflow`.
+Does not: hold for an algorithm that was not declared; kinds "expected" and "probable" are models, not proofs, and an
+adversary exceeds them.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, Literal
+
+import numpy as np
+from numpy.typing import NDArray
+
+from compute.errors import InputError
+from compute.heads import F64, split
+from compute.roundings import Algorithm, Eager, Flash
+from compute.spec import Spec
+from compute.worst_case import forward
+
+__all__ = ["Eager", "Flash", "Tolerance", "tolerance"]
+
+Kind = Literal["worst", "expected", "probable"]
+
+
+@dataclass(frozen=True)
+class Tolerance:
+    """A tolerance per element, with its sources.
+
+    total: (…, n, d_v), inf where `overflow` is true or where nothing can be bounded. sources: the summands of total by
+    the rounding they come from: "scores", "exp", "cast" (of the weights), "sums", "output", "underflow". overflow:
+    a stored value may exceed its format there ("overflow predicted"), so that no finite tolerance holds.
+    """
+
+    total: F64
+    sources: dict[str, F64]
+    overflow: NDArray[np.bool_]
+    algorithm: Algorithm
+    kind: Kind
+
+    def allows(self, got: Any, value: Any, radius: Any = 0.0) -> NDArray[np.bool_]:
+        """Where `got` may come from the declared algorithm, if the exact value lies within `radius` of `value`.
+
+        A NaN or an infinity is allowed only where overflow was predicted.
+        """
+        got, value, radius = (np.asarray(x, dtype=np.float64) for x in (got, value, radius))
+        with np.errstate(invalid="ignore", over="ignore"):
+            near = np.abs(got - value) <= (self.total + radius) * (1 + 2.0**-50) + 2.0**-1074
+        return np.asarray((near & np.isfinite(got)) | self.overflow)
+
+    def dominant(self) -> str:
+        """The source that gives most of the tolerance where it is largest."""
+        finite = np.where(np.isfinite(self.total), self.total, -1.0)
+        if not finite.size:
+            return "none"
+        worst = np.unravel_index(int(np.argmax(finite)), finite.shape)
+        return max(self.sources, key=lambda name: float(self.sources[name][worst]))
+
+    def text(self) -> str:
+        """A few lines for people: size of the tolerance and what it is made of."""
+        lines = [f"{self.kind} tolerance of {self.algorithm}"]
+        finite = np.isfinite(self.total) & ~self.overflow
+        if self.overflow.any():
+            lines.append(f"overflow predicted in {int(self.overflow.sum())} of {self.overflow.size} elements")
+        if finite.any():
+            whole = float(self.total[finite].mean())
+            lines.append(f"mean {whole:.3g}, largest {float(self.total[finite].max()):.3g}")
+            for name, part in self.sources.items():
+                mean = float(part[finite].mean())
+                lines.append(f"  {name:<10} {mean:.3g}  {mean / whole if whole else 0:6.1%}")
+        return "\n".join(lines)
+
+
+def tolerance(
+    q: Any,
+    k: Any,
+    v: Any,
+    spec: Spec | None = None,
+    algorithm: Algorithm | None = None,
+    kind: Kind = "worst",
+    **arrays: Any,
+) -> Tolerance:
+    """How far the declared algorithm's output may be from exact attention, per element.
+
+    q (…, h, n, d_k), k (…, h_kv, m, d_k), v (…, h_kv, m, d_v), or 2-D, exact as given (round them to the input format
+    first); mask, bias, sink, alibi_slopes and key_lengths as in compute.attention, by name. algorithm: Flash(...) or
+    Eager(...), by default Flash() in float32.
+    Source of the method: compute/bounds.md, with the any-order dot-product bound of Jeannerod and Rump (2013).
+
+    Raises InputError for shapes that don't fit, and for an unknown kind.
+
+    >>> import numpy as np
+    >>> q = k = v = np.eye(2)
+    >>> t = tolerance(q, k, v, algorithm=Flash(weights="fp16", output="fp32"))
+    >>> bool((t.total < 1e-3).all()), t.dominant()
+    (True, 'cast')
+    """
+    algorithm = Flash() if algorithm is None else algorithm
+    if not isinstance(algorithm, (Flash, Eager)):
+        raise InputError(f"algorithm is {algorithm!r}: expected Flash(...) or Eager(...)")
+    if kind != "worst":
+        raise InputError(f"kind is {kind!r}: expected 'worst'")
+    heads = split(q, k, v, spec, **arrays)
+    parts, flags = [], []
+    for head in heads:
+        got, flag = forward(head, algorithm)
+        parts.append(got)
+        flags.append(flag)
+    names = ("scores", "exp", "cast", "sums", "output", "underflow")
+    axes = (heads.problem.n, heads.problem.v.shape[-1])
+    overflow = np.asarray(heads.join(flags, axes), dtype=bool)
+    total = np.where(overflow, np.inf, heads.join([p.total for p in parts], axes))
+    sources = {name: heads.join([getattr(p, name) for p in parts], axes) for name in names}
+    return Tolerance(total, sources, overflow, algorithm, kind)

@@ -1,0 +1,235 @@
+"""One call of attention, cut into heads of plain float64 matrices: what certificates and bounds work on.
+
+Guarantees: what takes part, and with which bias, is read from compute.meaning and nowhere else; each Head holds
+exactly the numbers of the call (every accepted format fits into float64); keys and values that no row sees are
+replaced by 0, so that NaN and inf behind a mask are inert; a row that the Spec makes a mean of all values has
+become a row of equal scores.
+Does not: compute attention. RoPE and dropout are refused: rotate q and k first, or scale the weights' values.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from fractions import Fraction
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from compute.errors import InputError
+from compute.meaning import Part, Problem, resolve
+from compute.spec import Spec
+
+F64 = NDArray[np.float64]
+Mask = NDArray[np.bool_]
+UNIT = 2.0**-53
+ROWS = 256
+
+
+@dataclass(frozen=True)
+class Scale:
+    """The scale τ as a float64 and a bound on its relative error against the meaning (0: exact)."""
+
+    value: float
+    error: float
+
+    @staticmethod
+    def of(spec: Spec, d_k: int) -> Scale:
+        """1/√d_k (exact for d_k a power of 4), a Fraction, or a float, which is itself."""
+        if spec.scale is None:
+            value = 1.0 / math.sqrt(d_k)
+            return Scale(value, 0.0 if Fraction(value) ** 2 * d_k == 1 else 2 * UNIT * (1 + 4 * UNIT))
+        value = float(spec.scale)
+        exact = not isinstance(spec.scale, Fraction) or Fraction(value) == spec.scale
+        return Scale(value, 0.0 if exact else UNIT)
+
+
+@dataclass(frozen=True, eq=False)
+class Head:
+    """One head: q (n, d), k (m, d), v (m, d_v) in float64, its scale, softcap and sink (None: no sink)."""
+
+    q: F64
+    k: F64
+    v: F64
+    scale: Scale
+    softcap: float | None
+    sink: float | None
+    part: Part
+
+    @property
+    def n(self) -> int:
+        return len(self.q)
+
+    @property
+    def m(self) -> int:
+        return len(self.k)
+
+    @cached_property
+    def empty(self) -> Mask:
+        """(n,): rows without a key and without a sink, whose output the Spec decides."""
+        if self.sink is not None:
+            return np.zeros(self.n, bool)
+        out = np.full(self.n, self.m == 0)
+        for rows in tiles(self.n):
+            keep = self.part.allowed(rows) if self.m else None
+            if keep is not None:
+                out[rows] = ~np.broadcast_to(keep, (rows.stop - rows.start, self.m)).any(axis=1)
+        return out
+
+    @cached_property
+    def means(self) -> Mask:
+        """(n,): empty rows that are the mean of the values that exist."""
+        if self.part.spec.empty_row != "mean" or int(self.part.length) == 0:
+            return np.zeros(self.n, bool)
+        return self.empty
+
+    @cached_property
+    def blank(self) -> Mask:
+        """(n,): rows without any weight: empty, and not a mean."""
+        return self.empty & ~self.means
+
+    def keep(self, rows: slice) -> Mask | None:
+        """(r, m): which keys take part, or None for all of them."""
+        keep = self.part.allowed(rows)
+        if keep is None:
+            return None
+        full = np.broadcast_to(keep, (rows.stop - rows.start, self.m))
+        if self.means[rows].any():
+            full = full | (self.means[rows][:, None] & (np.arange(self.m) < self.part.length))
+        return full
+
+    def bias(self, rows: slice) -> tuple[F64 | None, F64 | None]:
+        """(r, m): what is added to the scores and a bound on its rounding in float64 (None: exact)."""
+        problem, at = self.part.problem, (*self.part.batch, self.part.head)
+        total = self.part.bias(rows)
+        if total is None:
+            return None, None
+        shape = (rows.stop - rows.start, self.m)
+        total = np.where(np.broadcast_to(self.means[rows][:, None], shape), 0.0, np.broadcast_to(total, shape))
+        if len(problem.additive) == 1 and problem.slopes is None:
+            return total, None
+        size = np.zeros(shape)
+        for additive in problem.additive:
+            block = np.abs(additive[(*at, rows)].astype(np.float64))
+            size = size + np.where(np.isfinite(block), block, 0.0)
+        if problem.slopes is not None:
+            only = replace(self.part, problem=replace(problem, additive=()))
+            size = size + np.abs(np.broadcast_to(np.asarray(only.bias(rows)), shape))
+        return total, 4 * UNIT * size + 2.0**-1074
+
+    def span(self, rows: slice) -> tuple[int, int]:
+        """Keys outside lo ≤ j < hi take part in none of these rows."""
+        if self.means[rows].any():
+            return 0, self.m
+        lo, hi = self.part.span(rows)
+        return lo, max(lo, hi)
+
+
+@dataclass(frozen=True)
+class Heads:
+    """All heads of a call. shape: the leading axes of q (batch and heads), () for a 2-D call."""
+
+    problem: Problem
+    items: tuple[Head, ...]
+    shape: tuple[int, ...]
+
+    def __len__(self) -> int:
+        return len(self.items)
+
+    def __iter__(self) -> Iterator[Head]:
+        return iter(self.items)
+
+    def join(self, parts: list[Any], axes: tuple[int, ...]) -> Any:
+        """One array a head, of the shape `axes`, stacked back to the leading axes of the call."""
+        return np.stack(parts).reshape(*self.shape, *axes) if parts else np.empty((*self.shape, *axes))
+
+    def join_keys(self, parts: list[Any], axes: tuple[int, ...]) -> Any:
+        """The same for keys and values: (…, h_kv, groups, m, ·), query heads of a group side by side."""
+        if self.problem.flat:
+            return self.join(parts, axes)[..., None, :, :]
+        groups = self.problem.groups
+        stacked = self.join(parts, axes)
+        batch, h = self.shape[:-1], self.shape[-1]
+        return stacked.reshape(*batch, h // groups, groups, *axes)
+
+
+def tiles(n: int, size: int = ROWS) -> Iterator[slice]:
+    """Slices that cut n rows into tiles."""
+    for i in range(0, n, size):
+        yield slice(i, min(n, i + size))
+
+
+def exact64(x: Any, name: str) -> Any:
+    """x as float64, which holds every accepted format exactly; other array libraries are left to compute.meaning.
+
+    Raises InputError for kinds of array that float64 can't hold.
+    """
+    if x is None or isinstance(x, (int, float)) or not isinstance(x, np.ndarray):
+        return x
+    floating = x.dtype.kind == "f" or x.dtype.name == "bfloat16" or x.dtype.name.startswith("float8")
+    if not floating or x.dtype.itemsize > 8:
+        raise InputError(f"{name} has dtype {x.dtype}: expected float64, float32, float16, bfloat16 or float8")
+    return np.ascontiguousarray(x, dtype=np.float64)
+
+
+def split(q: Any, k: Any, v: Any, spec: Spec | None = None, **arrays: Any) -> Heads:
+    """Cut a call into heads. q (…, h, n, d_k), k (…, h_kv, m, d_k), v (…, h_kv, m, d_v), or 2-D; `arrays`: mask, bias,
+    sink, alibi_slopes, key_lengths, as in compute.attention.
+
+    Raises InputError where the call means nothing, where a value that takes part is NaN or infinite, for an empty
+    row if the Spec says "error", and for RoPE and dropout.
+    """
+    spec = Spec() if spec is None else spec
+    if spec.rope is not None:
+        raise InputError("spec has rope: certificates and tolerances speak of rotated q and k; rotate them first")
+    if arrays.get("dropout_mask") is not None:
+        raise InputError("dropout_mask is given: certificates and tolerances are of attention without dropout")
+    mask, bias, sink = arrays.get("mask"), arrays.get("bias"), arrays.get("sink")
+    if isinstance(mask, np.ndarray) and mask.dtype.kind == "f":
+        mask = exact64(mask, "mask")
+    problem = resolve(
+        exact64(q, "q"),
+        exact64(k, "k"),
+        exact64(v, "v"),
+        spec,
+        mask=mask,
+        bias=exact64(bias, "bias"),
+        sink=exact64(sink, "sink"),
+        alibi_slopes=exact64(arrays.get("alibi_slopes"), "alibi_slopes"),
+        key_lengths=arrays.get("key_lengths"),
+    )
+    scale = Scale.of(spec, problem.q.shape[-1])
+    items = tuple(_head(part, scale) for part in problem.heads())
+    shape = () if problem.flat else tuple(problem.q.shape[:-2])
+    return Heads(problem, items, shape)
+
+
+def _head(part: Part, scale: Scale) -> Head:
+    sink = None if part.sink is None or part.sink == -math.inf else float(part.sink)
+    head = Head(part.queries(), part.keys(), part.values(), scale, part.softcap, sink, part)
+    if part.spec.empty_row == "error" and head.empty.any():
+        row = int(np.argmax(head.empty))
+        raise InputError(f"row {row} has no key that takes part, and the Spec says empty_row='error'")
+    q, k, v = head.q, head.k, head.v
+    if not part.m or not part.n:
+        return head
+    hidden = part.problem.mask is not None or bool(part.problem.additive) or int(part.length) < part.m
+    if hidden or not (np.isfinite(k).all() and np.isfinite(v).all()):
+        seen = np.zeros(head.m, bool)
+        for rows in tiles(head.n):
+            keep = head.keep(rows)
+            seen |= True if keep is None else keep.any(axis=0)
+        k, v = np.where(seen[:, None], k, 0.0), np.where(seen[:, None], v, 0.0)
+    if head.empty.any():
+        q = np.where(head.empty[:, None], 0.0, q)
+    for name, array in (("q", q), ("k", k), ("v", v)):
+        if not np.isfinite(array).all():
+            raise InputError(f"{name} has NaN or infinite values that take part: expected finite numbers")
+    if sink is not None and not math.isfinite(sink):
+        raise InputError(f"sink is {sink}: expected a finite number, or -inf for none")
+    new = replace(head, q=q, k=k, v=v)
+    new.__dict__.update({name: head.__dict__[name] for name in ("empty", "means") if name in head.__dict__})
+    return new

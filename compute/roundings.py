@@ -1,0 +1,162 @@
+"""Which roundings an attention algorithm makes: the declared algorithm that a tolerance speaks of.
+
+Guarantees: `Flash` and `Eager` are pure data, checked when made; `limits(name)` gives a format's unit roundoff and
+range, so that a bound never holds a number of its own.
+Does not: compute anything on arrays (`compute.bounds` does), nor run the algorithm (`compute.emulate` does).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+from compute.errors import InputError
+
+ScaleOn = Literal["scores", "query", "both"]
+Sums = Literal["any", "blocks"]
+
+
+@dataclass(frozen=True)
+class Limits:
+    """Round to nearest in one format. unit: unit roundoff; tiny: half the least subnormal number (the error of a
+    rounding below the normal range); normal: least normal number; largest: greatest finite number."""
+
+    name: str
+    unit: float
+    tiny: float
+    normal: float
+    largest: float
+
+
+_LIMITS = {
+    limit.name: limit
+    for limit in (
+        Limits("float64", 2.0**-53, 2.0**-1074, 2.0**-1022, (2 - 2.0**-52) * 2.0**1023),
+        Limits("float32", 2.0**-24, 2.0**-150, 2.0**-126, (2 - 2.0**-23) * 2.0**127),
+        Limits("tf32", 2.0**-11, 2.0**-137, 2.0**-126, (2 - 2.0**-10) * 2.0**127),
+        Limits("float16", 2.0**-11, 2.0**-25, 2.0**-14, 65504.0),
+        Limits("bfloat16", 2.0**-8, 2.0**-134, 2.0**-126, (2 - 2.0**-7) * 2.0**127),
+        Limits("float8_e4m3fn", 2.0**-4, 2.0**-10, 2.0**-6, 448.0),
+        Limits("float8_e5m2", 2.0**-3, 2.0**-17, 2.0**-14, 57344.0),
+    )
+}
+ALIASES = {
+    "fp64": "float64",
+    "fp32": "float32",
+    "fp16": "float16",
+    "bf16": "bfloat16",
+    "e4m3": "float8_e4m3fn",
+    "float8_e4m3": "float8_e4m3fn",
+    "e5m2": "float8_e5m2",
+}
+
+
+def limits(name: str) -> Limits:
+    """The limits of a format by name ("float16", "fp16", "bf16", "e4m3", ...).
+
+    Raises InputError for a name that is not one of them.
+
+    >>> limits("fp16").unit == 2.0**-11
+    True
+    """
+    found = _LIMITS.get(ALIASES.get(str(name), str(name)))
+    if found is None:
+        raise InputError(f"format is {name!r}: expected one of {', '.join(_LIMITS)} ({', '.join(ALIASES)})")
+    return found
+
+
+def product_unit(products: str) -> float:
+    """Bound of the relative error of one product beyond its accumulation.
+
+    "exact": factors as given. "tf32": both factors rounded to tf32. "bf16x3": a = a1 + a2 + r with a1, a2 bfloat16
+    and |r| ≤ c²|a|, c = 2⁻⁸; three of the four products are kept, so that the error is at most
+    (c(1 + c))² for a2·b2 plus c²(1 + c²) + c² for the two remainders.
+    """
+    if products == "exact":
+        return 0.0
+    if products == "tf32":
+        u = limits("tf32").unit
+        return 2 * u + u * u
+    if products == "bf16x3":
+        c = limits("bfloat16").unit
+        return (c + c * c) ** 2 + 2 * c * c + c**4
+    raise InputError(f"products is {products!r}: expected 'exact', 'tf32' or 'bf16x3'")
+
+
+@dataclass(frozen=True)
+class _Common:
+    """What every algorithm declares; see Flash and Eager."""
+
+    weights: str = "float32"
+    accumulate: str = "float32"
+    exp_ulp: float = 3.0
+    output: str = "float32"
+    products: str = "exact"
+    scale_on: ScaleOn = "scores"
+    scale_format: str | None = None
+    flush: bool = False
+    exp_flushes: bool = True
+
+    def __post_init__(self) -> None:
+        for name in (self.weights, self.accumulate, self.output, self.scale_format or "float32"):
+            limits(name)
+        product_unit(self.products)
+        if not 0 <= self.exp_ulp < 2.0**20:
+            raise InputError(f"exp_ulp is {self.exp_ulp}: expected the error of exp in ulp, at least 0")
+        if self.scale_on not in ("scores", "query", "both"):
+            raise InputError(f"scale_on is {self.scale_on!r}: expected 'scores', 'query' or 'both'")
+
+
+@dataclass(frozen=True)
+class Flash(_Common):
+    """Attention in blocks of keys with a running maximum (Dao et al. 2022, FlashAttention, algorithm 1).
+
+    block: keys a block. weights: format that exp(s − m) is cast to before it meets V (the normaliser sums the weights
+    before that cast). accumulate: format of scores, exp, sums, rescaling and division. exp_ulp: error of exp (and of
+    tanh) in ulp of `accumulate`, an ulp being at most 2 units of roundoff; what comes back below the normal range may
+    be flushed to zero (exp_flushes). output: format of the result. products: "exact", "tf32" or "bf16x3".
+    scale_on: where the scale is applied: "scores", "query" or "both" (its square root on q and k; the scaled arrays
+    are stored in scale_format, or in `accumulate` if that is None). flush: arithmetic flushes subnormal results.
+    sums: "any" order of addition, also into the running accumulator, or "blocks" (a block's sum is finished before it
+    is added to the accumulator; the tighter bound). base2: exp(x) is computed as exp2 of one multiply-add s·c − m·c,
+    c = scale·log2(e) rounded.
+    """
+
+    block: int = 64
+    sums: Sums = "any"
+    base2: bool = False
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.block < 1:
+            raise InputError(f"block is {self.block}: expected keys a block, at least 1")
+        if self.sums not in ("any", "blocks"):
+            raise InputError(f"sums is {self.sums!r}: expected 'any' or 'blocks'")
+
+
+@dataclass(frozen=True)
+class Eager(_Common):
+    """Attention as separate operations over the whole row, each in `accumulate` inside.
+
+    weights: format that the normalised weights are stored in. scores: format that scores are stored in (None: kept in
+    `accumulate`); score_stores: 1 if product and scale are one operation, 2 if the raw product is stored first, and
+    then scaled. every_op: every result of the softmax (shift, exp, sum) is stored in `scores` too. shifted: whether
+    the row's maximum is subtracted. Other fields as in Flash.
+    """
+
+    scores: str | None = None
+    score_stores: int = 1
+    every_op: bool = False
+    shifted: bool = True
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.scores is not None:
+            limits(self.scores)
+        if self.score_stores not in (1, 2):
+            raise InputError(f"score_stores is {self.score_stores}: expected 1 or 2")
+        if self.every_op and self.scores is None:
+            raise InputError("every_op is true and scores is None: name the format that results are stored in")
+
+
+Algorithm = Flash | Eager

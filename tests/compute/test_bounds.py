@@ -1,0 +1,275 @@
+"""A-priori tolerances: inputs that broke earlier forms of the bound, every source needed, random attack."""
+
+from __future__ import annotations
+
+import dataclasses
+import re
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import compute.bounds
+from compute.bounds import Eager, Flash, tolerance
+from compute.errors import InputError
+from compute.roundings import limits, product_unit
+from compute.spec import Spec
+from tests.compute.lowprec import F32, FORMATS, eager, flash, flush, quant
+from tests.compute.truth import array, truth
+
+
+def error_of(y, q, k, v, keep=None):
+    exact = array(truth(q, k, v, keep=keep)["z"])
+    return np.abs(y - exact), exact
+
+
+def test_a_small_weight_vanishes_in_e4m3() -> None:
+    m = 1500
+    q, k, v = np.zeros((1, 4)), np.zeros((m, 4)), np.ones((m, 1))
+    y = eager(q, k, v, fmt="float8_e4m3fn", weights="float8_e4m3fn", output="bfloat16")
+    tol = tolerance(q, k, v, algorithm=Eager(weights="e4m3", scores="e4m3", output="bf16"))
+    assert y[0, 0] == 0
+    assert 1 <= tol.total[0, 0] < 1.1  # the whole value is lost, and the bound says so without exaggerating
+    assert tol.dominant() == "underflow"
+
+
+def test_float16_weights_below_the_normal_range() -> None:
+    rng = np.random.default_rng(0)
+    k = np.full((64, 1), -10.0)
+    k[0] = 0
+    q, v = np.ones((1, 1)), np.abs(rng.standard_normal((64, 3)))
+    v[0] = 0
+    q, k, v = (quant(x, "float16") for x in (q, k, v))
+    y = eager(q, k, v, fmt="float16", weights="float16", output="float16")
+    e, _ = error_of(y, q, k, v)
+    tol = tolerance(q, k, v, algorithm=Eager(weights="fp16", scores="fp16", output="fp16"))
+    assert (e <= tol.total).all()
+    relative_only = tol.total - tol.sources["underflow"]
+    assert (e > relative_only).any() or tol.sources["underflow"].max() > 0.2 * e.max()
+
+
+def test_exp_that_flushes_before_a_huge_value() -> None:
+    q, k, v = np.ones((1, 1)), np.array([[0.0], [-87.5]]), np.array([[1e-8], [3e37]])
+    v = quant(v, "float32")
+
+    def flushing(x):
+        return flush(np.exp(x))
+
+    y = flash(q, k, v, exp=flushing)
+    e, _ = error_of(y, q, k, v)
+    tol = tolerance(q, k, v, algorithm=Flash())
+    assert e[0, 0] > 1e3 * (tol.total - tol.sources["underflow"])[0, 0]
+    assert e[0, 0] <= tol.total[0, 0]
+    gradual = tolerance(q, k, v, algorithm=Flash(exp_flushes=False))
+    assert gradual.total[0, 0] < e[0, 0]
+
+
+def test_subnormal_values() -> None:
+    m = 1000
+    q, k, v = np.zeros((1, 2)), np.zeros((m, 2)), np.full((m, 1), float(F32(1e-42)))
+    tol = tolerance(q, k, v, algorithm=Eager())
+    y = eager(q, k, v, fmt=None, weights="float32", output="float32")
+    e, _ = error_of(y, q, k, v)
+    assert e[0, 0] <= tol.total[0, 0]
+    assert e[0, 0] > (tol.total - tol.sources["underflow"])[0, 0]
+
+
+def test_stored_scores_so_coarse_that_only_the_hull_holds() -> None:
+    rng = np.random.default_rng(3)
+    q = np.full((1, 64), 6.0)
+    k = 6.0 + rng.integers(0, 3, (64, 64)) * 0.03125
+    v = rng.standard_normal((64, 2))
+    q, k, v = (quant(x, "bfloat16") for x in (q, k, v))
+    tol = tolerance(q, k, v, algorithm=Eager(weights="bf16", scores="bf16", output="bf16"))
+    y = eager(q, k, v, fmt="bfloat16", weights="bfloat16", output="bfloat16")
+    e, exact = error_of(y, q, k, v)
+    assert (e <= tol.total).all()
+    hull = np.maximum(v.max(axis=0) - exact, exact - v.min(axis=0))
+    assert (tol.total <= hull + 0.1 * np.abs(v).max()).all()
+
+
+@pytest.mark.parametrize("stores", [1, 2])
+def test_overflow_of_a_stored_score_is_predicted(stores: int) -> None:
+    q, k, v = np.full((2, 4), 1.0), np.full((3, 4), 1.0), np.ones((3, 1))
+    q[0], k[0] = 200.0, 225.0  # the score of row 0, key 0 is 9e4
+    k[1] = 1.0
+    tol = tolerance(q, k, v, algorithm=Eager(weights="fp16", scores="fp16", output="fp16", score_stores=stores))
+    y = eager(q, k, v, fmt="float16", weights="float16", output="float16", style="fused" if stores == 1 else "two")
+    assert np.isnan(y[0, 0])
+    assert tol.overflow[0, 0]
+    assert tol.total[0, 0] == np.inf
+    assert not tol.overflow[1, 0]
+    assert "overflow predicted" in tol.text()
+    assert tol.allows(y, np.ones((2, 1))).all()
+
+
+def test_two_stores_see_the_overflow_before_the_scale() -> None:
+    q, k, v = np.full((1, 64), 40.0), np.full((2, 64), 40.0), np.ones((2, 1))
+    one, two = (
+        tolerance(q, k, v, algorithm=Eager(weights="fp16", scores="fp16", output="fp16", score_stores=s))
+        for s in (1, 2)
+    )
+    assert not one.overflow.any()
+    assert two.overflow.all()
+
+
+def test_a_shifted_score_can_leave_e4m3() -> None:
+    q, k, v = np.full((1, 1), 16.0), np.array([[20.0], [-20.0]]), np.ones((2, 1))
+    alg = Eager(weights="e4m3", scores="e4m3", output="bf16", every_op=True)
+    assert tolerance(q, k, v, algorithm=alg).overflow.all()
+
+
+def test_nan_is_never_allowed_without_a_predicted_overflow() -> None:
+    q = k = v = np.eye(3)
+    tol = tolerance(q, k, v, algorithm=Flash())
+    assert not tol.allows(np.full((3, 3), np.nan), np.eye(3)).any()
+    assert not tol.allows(np.full((3, 3), np.inf), np.eye(3)).any()
+
+
+def wavy(size: float):
+    """exp whose relative error is `size` in units of float32's ulp, signed with the distance from the maximum."""
+
+    def exp(x):
+        with np.errstate(all="ignore"):
+            return (np.exp(x.astype(np.float64)) * (1 + size * 2.0**-23 * np.where(x < -0.5, 1, -1))).astype(F32)
+
+    return exp
+
+
+def needed(source: str):
+    """(computed, q, k, v, algorithm): a run whose error exceeds the bound without that source."""
+    if source == "scores":
+        q, k, v = np.array([[8.0]]), np.array([[6.01171875], [6.0]]), np.array([[1.0], [-1.0]])
+        y = eager(q, k, v, fmt="bfloat16", weights="float32", output="float32")
+        return y, q, k, v, Eager(scores="bf16", weights="float32", output="float32")
+    if source == "exp":
+        q, k, v = np.ones((1, 1)), np.array([[0.0], [-1.0]]), np.array([[1.0], [-1.0]])
+        return flash(q, k, v, exp=wavy(1000.0)), q, k, v, Flash(exp_ulp=1001.0)
+    if source == "cast":
+        q, v = np.zeros((1, 1)), np.ones((48, 1))
+        k = np.zeros((48, 1))
+        y = eager(q, k, v, fmt=None, weights="float8_e5m2", output="float32")
+        return y, q, k, v, Eager(weights="e5m2", output="float32")
+    if source == "sums":
+        q, k = np.zeros((1, 1)), np.zeros((4096, 1))
+        v = np.ones((4096, 1))
+        # one addition at a time into a float16 accumulator: it sticks at 2048
+        total = np.float16(0)
+        for e in v[:, 0]:
+            total = np.float16(total + np.float16(e))
+        return np.array([[float(total) / 2048.0]]), q, k, v, Flash(accumulate="fp16", weights="fp16", output="fp16")
+    if source == "output":
+        q, k, v = np.ones((1, 1)), np.ones((1, 1)), np.array([[1.0624]])
+        return flash(q, k, v, output="float8_e4m3fn"), q, k, v, Flash(output="e4m3")
+    m = 1000
+    q, k, v = np.zeros((1, 2)), np.zeros((m, 2)), np.full((m, 1), float(F32(1e-42)))
+    return eager(q, k, v, fmt=None, weights="float32", output="float32"), q, k, v, Eager()
+
+
+@pytest.mark.parametrize("source", ["scores", "exp", "cast", "output", "underflow"])
+def test_every_source_is_needed(source: str) -> None:
+    y, q, k, v, alg = needed(source)
+    e, _ = error_of(y, q, k, v)
+    tol = tolerance(q, k, v, algorithm=alg)
+    assert (e <= tol.total).all()
+    assert (e > tol.total - tol.sources[source]).any()
+
+
+def test_sums_in_sixteen_bits_have_no_finite_bound_when_they_may_stick() -> None:
+    _, q, k, v, alg = needed("sums")
+    assert not np.isfinite(tolerance(q, k, v, algorithm=alg).total).any()
+    short = tolerance(q, k[:64], v[:64], algorithm=alg)
+    assert np.isfinite(short.total).all()
+    assert short.dominant() == "sums"
+
+
+def test_bf16x3_product_error_is_what_the_split_leaves() -> None:
+    rng = np.random.default_rng(5)
+    a, b = (quant(rng.standard_normal(20000), "float32") for _ in range(2))
+    a1, b1 = quant(a, "bfloat16"), quant(b, "bfloat16")
+    a2, b2 = quant(a - a1, "bfloat16"), quant(b - b1, "bfloat16")
+    relative = np.abs(a1 * b1 + a1 * b2 + a2 * b1 - a * b) / np.abs(a * b)
+    assert 0.2 * product_unit("bf16x3") < relative.max() <= product_unit("bf16x3")
+    t = quant(np.round(a * 2.0**40) / 2.0**40, "float64")
+    m, e = np.frexp(t)
+    tf = np.ldexp(np.round(m * 2.0**11), e - 11)
+    assert (np.abs(tf - t) <= limits("tf32").unit * np.abs(t)).all()
+
+
+ATTACKS = ("flash", "blocks", "base2", "fused", "two", "every", "unshifted", "both")
+
+
+def run(attack: str, fmt: str, q, k, v, keep):
+    acc = np.float64 if fmt == "float64" else F32
+    out = "bfloat16" if "float8" in fmt else fmt
+    stored = None if fmt in ("float64", "float32") else fmt
+    name = np.dtype(acc).name
+    if attack in ("flash", "blocks", "base2"):
+        y = flash(q, k, v, weights=fmt, output=out, acc=acc, block=32, base2=attack == "base2", keep=keep)
+        sums = "blocks" if attack == "blocks" else "any"
+        alg = Flash(weights=fmt, output=out, accumulate=name, block=32, sums=sums, base2=attack == "base2", exp_ulp=1.5)
+        return y, alg
+    style = attack if attack in ("two", "every") and stored else "fused"
+    y = eager(
+        q, k, v, fmt=stored, weights=fmt, output=out, acc=acc, style=style, shifted=attack != "unshifted", keep=keep,
+        scale_on="both" if attack == "both" else "scores",
+    )  # fmt: skip
+    return y, Eager(
+        weights=fmt, output=out, accumulate=name, scores=stored, exp_ulp=1.5, shifted=attack != "unshifted",
+        score_stores=2 if style != "fused" else 1, every_op=style == "every",
+        scale_on="both" if attack == "both" else "scores", scale_format=stored,
+    )  # fmt: skip
+
+
+@pytest.mark.parametrize("attack", ATTACKS)
+@pytest.mark.parametrize("fmt", FORMATS)
+def test_no_run_of_the_declared_algorithm_exceeds_its_bound(attack: str, fmt: str) -> None:
+    rng = np.random.default_rng(sum(map(ord, attack + fmt)))
+    for spread in (0.0, 1.0, 4.0, 12.0):
+        n, m, d = 2, int(rng.choice([1, 7, 33, 70])), int(rng.choice([1, 4, 16]))
+        q, k, v = rng.standard_normal((n, d)) * spread, rng.standard_normal((m, d)), rng.standard_normal((m, 2))
+        if spread == 4.0:
+            v = v * np.exp(2 * rng.standard_normal(v.shape))
+        q, k, v = (quant(x, fmt) for x in (q, k, v))
+        keep = None if rng.random() < 0.6 else rng.random((n, m)) < 0.7
+        if keep is not None:
+            keep[:, 0] = True
+        y, alg = run(attack, fmt, q, k, v, keep)
+        e, exact = error_of(y, q, k, v, keep)
+        tol = tolerance(q, k, v, algorithm=alg, mask=keep)
+        assert tol.allows(y, exact, np.abs(exact) * 2.0**-52).all(), (e / tol.total).max()
+
+
+def test_sources_add_up_to_the_total() -> None:
+    rng = np.random.default_rng(1)
+    q, k, v = (rng.standard_normal((2, 5, 4)) for _ in range(3))
+    tol = tolerance(q, k, v, Spec(causal=True, softcap=5.0), Flash(weights="bf16", output="bf16"), sink=np.zeros(2))
+    assert tol.total.shape == (2, 5, 4)
+    np.testing.assert_allclose(sum(tol.sources.values()), tol.total, rtol=1e-12)
+
+
+def test_empty_rows_have_no_tolerance() -> None:
+    q, k, v = np.ones((2, 2)), np.ones((3, 2)), np.ones((3, 1))
+    tol = tolerance(q, k, v, algorithm=Flash(), mask=np.array([[True] * 3, [False] * 3]))
+    assert tol.total[0, 0] > 0
+    assert tol.total[1, 0] == 0
+
+
+@pytest.mark.parametrize(
+    "change", [{"weights": "fp12"}, {"exp_ulp": -1.0}, {"block": 0}, {"sums": "some"}, {"products": "tf16"}]
+)
+def test_a_declaration_is_checked(change: dict[str, object]) -> None:
+    with pytest.raises(InputError):
+        dataclasses.replace(Flash(), **change)
+
+
+def test_unknown_algorithm() -> None:
+    with pytest.raises(InputError, match=r"Flash"):
+        tolerance(np.eye(2), np.eye(2), np.eye(2), algorithm="flash")  # type: ignore[arg-type]
+
+
+def test_labels_of_text_and_code_are_the_same() -> None:
+    home = Path(compute.bounds.__file__).parent
+    in_text = set(re.findall(r"\(([A-Z]\d)\)", (home / "bounds.md").read_text(encoding="utf-8")))
+    in_code = set(re.findall(r"\(([A-Z]\d)\)", (home / "worst_case.py").read_text(encoding="utf-8")))
+    assert in_text == in_code
