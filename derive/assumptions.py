@@ -89,4 +89,30 @@ class Defined:
         return f"{self.array}[{', '.join(map(str, self.indices))}] := {self.body}"
 
 
-Assumption = InRange | AtLeast | Positive | Ordered | Distinct | ZeroOne | Defined | str
+@dataclass(frozen=True)
+class RandomEntries:
+    """Random arrays of one joint law: entries at different places are independent, entries at one place have `law`.
+
+    arrays: the arrays that share the law (one, or several that are correlated place by place). Arrays of different
+    `RandomEntries` are independent of each other. law: a law of `derive.moments.laws`.
+    """
+
+    arrays: tuple[Any, ...]
+    law: Any
+
+    def __str__(self) -> str:
+        names = ", ".join(str(a) for a in self.arrays)
+        return f"{names}: entries at different places independent, each place {self.law}, independent of all else"
+
+
+@dataclass(frozen=True)
+class FixedArray:
+    """An array that is not random: every expectation is at this value of it."""
+
+    array: Any
+
+    def __str__(self) -> str:
+        return f"{self.array} is fixed"
+
+
+Assumption = RandomEntries | FixedArray | InRange | AtLeast | Positive | Ordered | Distinct | ZeroOne | Defined | str

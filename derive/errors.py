@@ -12,6 +12,10 @@ class StatementError(DeriveError, ValueError):
     """A statement can't be read: unbound index, mixed sizes, unsupported function, a sum without a range."""
 
 
+class InputError(DeriveError, ValueError):
+    """An argument can't be used: the message says what was expected, what was got, and the likely mend."""
+
+
 class UnknownClaim(DeriveError, KeyError):
     """No claim has this id; the message offers the nearest ones."""
 

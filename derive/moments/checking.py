@@ -1,0 +1,164 @@
+"""The rule "moment-routes": a statement about expectations, by independent routes.
+
+Guarantees: `Proved` needs the statement's own left side, read from its SymPy form, to give the right side's very
+coefficients by two routes that share only the reading, and exact enumeration at small sizes, by a third path that
+shares nothing, to agree. `Refuted` needs an enumerated witness. Everything else is weaker, and says why.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from itertools import product
+from typing import Any
+
+import sympy
+
+from derive.errors import CheckersDisagree, MomentError, StatementError
+from derive.moments import algebra
+from derive.moments.diagrams import expect_by_diagrams
+from derive.moments.enumeration import at, enumerated
+from derive.moments.layers import NotLayered, expect_by_layers
+from derive.moments.model import GaussianPair, Model, model_of
+from derive.moments.nodes import NODES, Expect, PowerSum, in_expectations
+from derive.moments.reader import read
+from derive.rules import rule
+from derive.step import Step
+from derive.verdict import Verdict
+
+# Values for the scalars of a law, and for correlations, which need a rational √(1 − ρ²).
+_SCALARS = [sympy.Rational(*pq) for pq in ((3, 5), (2, 1), (1, 2), (3, 1), (4, 5), (3, 2), (5, 2), (2, 3), (7, 2))]
+_CORRELATIONS = (sympy.Rational(3, 5), sympy.Rational(-4, 5))
+# Outcomes a case may have: enough for two by two weights with two values each.
+_MOST = 1_000
+
+
+@rule("moment-routes")
+def moment_routes(step: Step) -> Verdict:
+    """Two exact derivations of the left side give the right side's coefficients, and enumeration agrees.
+
+    Why that is a proof: E of a product of entries is, by the definition of joint cumulants and independence, a sum
+    over groupings of a product of cumulants and Kronecker deltas; summing deltas over whole index ranges gives
+    powers of the sizes, for every size. The first route computes that sum. The second uses only that cumulants of
+    independent sums add. Each is exact for all sizes; equality of the results is equality of polynomials with
+    rational coefficients in the sizes, parameters and sums over fixed inputs. Enumeration checks the code, not the
+    mathematics. Needs the laws as `RandomEntries`, fixed arrays as `FixedArray`, different rows as `Distinct`.
+    """
+    if step.relation != "=":
+        return Verdict.unknown(f"the rule moment-routes checks equalities, not {step.relation!r}")
+    try:
+        return _judge(step, model_of(step.assumptions))
+    except (MomentError, StatementError) as reason:
+        return Verdict.unknown(str(reason))
+
+
+def evaluate(statement: Any, model: Model, route: str) -> Any:
+    """The statement with each expectation worked out by one route: "diagrams" or "layers"."""
+    opened = in_expectations(sympy.sympify(statement, strict=True))
+    work = {"diagrams": expect_by_diagrams, "layers": expect_by_layers}[route]
+    return opened.xreplace({e: work(read(e.args[0]), model) for e in opened.atoms(Expect)})
+
+
+def _judge(step: Step, model: Model) -> Verdict:
+    by_diagrams = evaluate(step.lhs, model, "diagrams")
+    agrees = algebra.same(by_diagrams, _right_side(step.rhs, model))
+    try:
+        by_layers = evaluate(step.lhs, model, "layers")
+    except NotLayered as reason:
+        by_layers = None
+        missing = str(reason)
+    if by_layers is not None and not algebra.same(by_diagrams, by_layers):
+        raise CheckersDisagree(f"diagrams give {by_diagrams}, additive cumulants {by_layers} for {step.lhs}")
+    checked, witness = _enumeration(step, model)
+    if witness is not None:
+        if agrees:
+            raise CheckersDisagree(f"both routes give {step.rhs}, but enumeration refutes it at {witness}")
+        return Verdict.refuted("an enumerated case differs", **witness)
+    if not agrees:
+        return Verdict.unknown("the routes do not give the right side", derived=str(by_diagrams))
+    if not checked:
+        return Verdict.unknown("no small case could be enumerated, so the code that derived it is unchecked")
+    if by_layers is None:
+        sizes = "; ".join(checked)
+        return Verdict.exact_at_sizes(f"sizes {sizes}; derived by one route for all", second_route=missing, error=0)
+    return Verdict.proved("all sizes", routes=["index diagrams", "additive cumulants"], enumerated=checked)
+
+
+def _right_side(rhs: Any, model: Model) -> Any:
+    """The right side may itself hold expectations (a step of a chain): they are worked out by diagrams."""
+    return evaluate(rhs, model, "diagrams")
+
+
+def _enumeration(step: Step, model: Model) -> tuple[list[str], dict[str, Any] | None]:
+    """Small cases that agree, as text, and the first that does not, as a witness."""
+    done: list[str] = []
+    for values in small_cases(step, model):
+        try:
+            left, right = enumerated(step.lhs, model, values, most=_MOST), _right_value(step.rhs, model, values)
+        except MomentError:
+            continue
+        if not algebra.same(left, right):
+            shown = {str(s): str(v) for s, v in values.items()}
+            return done, {"values": shown, "left": str(left), "right": str(right)}
+        sizes = [f"{s} = {v}" for s, v in values.items() if s in _sizes(step)]
+        done.append(", ".join(sizes))
+        if len(done) == 4:
+            break
+    return done, None
+
+
+def _right_value(rhs: Any, model: Model, values: Mapping[Any, Any]) -> Any:
+    if rhs.has(*NODES):
+        return enumerated(rhs, model, values, most=_MOST)
+    return at(rhs, model, values)
+
+
+def _sizes(step: Step) -> list[Any]:
+    """Sizes that the statement depends on: extents of its arrays that also occur in a sum or on the right side."""
+    extents: set[Any] = set()
+    for expr in (step.lhs, step.rhs):
+        for array in expr.atoms(sympy.IndexedBase):
+            extents |= {s for s in array.shape if s.is_Symbol}
+    return sorted(extents & (step.lhs.free_symbols | step.rhs.free_symbols), key=str)
+
+
+def small_cases(step: Step, model: Model) -> Iterator[dict[Any, Any]]:
+    """Numbers for sizes, scalars and row labels: sizes pairwise different first, different labels different rows."""
+    sizes, labels = _sizes(step), _labels(step)
+    scalars = sorted(_scalars(step, model) - set(sizes) - labels, key=str)
+    correlations = {f.law.correlation for f in model.families if isinstance(f.law, GaussianPair)}
+    rows = {label: sympy.Integer(r) for r, label in enumerate(sorted(labels, key=str))}
+    small = sorted(product((1, 2, 3), repeat=len(sizes)), key=lambda p: (-len(set(p)), sum(p)))
+    for rank, chosen in enumerate(small):
+        numbers = {s: _SCALARS[(place + 4 * rank) % len(_SCALARS)] for place, s in enumerate(scalars)}
+        numbers |= {s: _CORRELATIONS[rank % 2] for s in scalars if s in correlations}
+        yield {**dict(zip(sizes, map(sympy.Integer, chosen), strict=True)), **numbers, **rows}
+
+
+def _scalars(step: Step, model: Model) -> set[Any]:
+    entries = (sympy.Indexed, sympy.IndexedBase)
+    names = {a.label for e in (step.lhs, step.rhs) for a in e.atoms(sympy.IndexedBase)}
+    found = set().union(step.lhs.free_symbols, step.rhs.free_symbols, *_law_symbols(model))
+    return {s for s in found if not isinstance(s, entries)} - names
+
+
+def _law_symbols(model: Model) -> list[set[Any]]:
+    found = []
+    for family in model.families:
+        for counts in (
+            ((1, 0), (0, 1), (2, 0), (0, 2), (1, 1)) if len(family.members) == 2 else ((1,), (2,), (3,), (4,))
+        ):
+            try:
+                found.append(set(sympy.sympify(family.joint_cumulant(counts), strict=True).free_symbols))
+            except MomentError:
+                break
+    return found
+
+
+def _labels(step: Step) -> set[Any]:
+    """Free row labels: index symbols that stand on an array and are not summed over."""
+    found: set[Any] = set()
+    for expr in (step.lhs, step.rhs):
+        used = {i for entry in expr.atoms(sympy.Indexed) for i in entry.indices if i.is_Symbol}
+        used |= {row for node in expr.atoms(PowerSum) for row in node.rows if row.is_Symbol}
+        found |= used & expr.free_symbols
+    return found

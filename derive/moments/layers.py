@@ -1,0 +1,335 @@
+"""Second route: additive cumulants and complete Bell polynomials, one layer of a sum after the other.
+
+A score is a sum over one axis (d_k) of terms that are independent and alike, given everything that does not have
+that axis. Cumulants of such sums add: κ(Σ_c y_c) = d_k κ(y), jointly for several scores. Moments then follow by the
+recursion that takes out the block of one element, and the moments of one term are again moments of sums (x W over
+d_model), with cumulants κ_r(W) Σ_a x_a^r. What is left are power sums of X; with X random they are a third layer.
+
+Guarantees: exact for every value of the sizes, because a cumulant of a sum of d independent copies is d times one
+copy's. Joins no indices and knows no diagram: it shares only the reading of the statement with the first route.
+Does not: cover statements that are not sums of independent terms over one axis (`NotLayered`).
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from math import comb
+from typing import Any
+
+import sympy
+
+from derive.errors import MomentError, StatementError
+from derive.moments import algebra
+from derive.moments.algebra import Poly
+from derive.moments.model import Model
+from derive.moments.nodes import PowerSum
+from derive.moments.reader import Factor, Piece, Polynomial, Product
+
+# A multiset of hashable things, in one canonical order.
+Bag = tuple[tuple[Any, int], ...]
+
+
+class NotLayered(MomentError):
+    """The statement is not a sum of independent terms over one axis, so this route can't check it."""
+
+
+@dataclass(frozen=True)
+class _PowerSum:
+    """Σ_a Π X[row, a] over the rows, with multiplicity: the number that one block of x·W leaves behind."""
+
+    rows: tuple[tuple[Any, Any], ...]
+    size: Any
+
+
+@dataclass(frozen=True)
+class _Form:
+    """One linear form in a random array at a fixed place of the layer.
+
+    row: the free row label of the entry, or None. weights: what multiplies it under its own sum, as (array, row)
+    pairs, with the size of that sum; () for a plain entry.
+    """
+
+    family: int
+    member: int
+    row: Any
+    weights: tuple[tuple[Any, Any], ...]
+    size: Any
+
+
+def expect_by_layers(polynomial: Polynomial, model: Model) -> Any:
+    """E of a polynomial in pieces, expanded. Raises NotLayered where the route does not apply."""
+    terms = [
+        value * algebra.expression_of(_expect_product(product, model))
+        for product, value in polynomial.items()
+        if value != 0
+    ]
+    return sympy.expand(sympy.Add(*terms))
+
+
+def _weight(cumulant: Any) -> Poly:
+    """A cumulant as a polynomial; one with a denominator (1/d_model, say) is carried as a name."""
+    try:
+        return algebra.polynomial_of(cumulant)
+    except StatementError:
+        return algebra.generator(cumulant)
+
+
+def _bag(items: Counter[Any]) -> Bag:
+    return tuple(sorted(((x, c) for x, c in items.items() if c), key=lambda pair: str(pair[0])))
+
+
+def moments_of_sums(bag: Bag, copies: Poly, one: Callable[[Bag], Poly]) -> Poly:
+    """E Π Y for sums Y = Σ_{c=1..d} y(c) of independent copies; one(bag) is E Π y for a single copy, copies is d."""
+    moments: dict[Bag, Poly] = {}
+    cumulants: dict[Bag, Poly] = {}
+
+    def moment(whole: Bag) -> Poly:
+        if not whole:
+            return algebra.constant(1)
+        if whole not in moments:
+            terms = [
+                algebra.scale(algebra.multiply(algebra.multiply(copies, cumulant(block)), moment(rest)), ways)
+                for block, rest, ways in _blocks(whole)
+            ]
+            moments[whole] = algebra.add(*terms)
+        return moments[whole]
+
+    def cumulant(whole: Bag) -> Poly:
+        if whole not in cumulants:
+            terms = [
+                algebra.scale(algebra.multiply(cumulant(block), one(rest)), -ways)
+                for block, rest, ways in _blocks(whole)
+                if rest
+            ]
+            cumulants[whole] = algebra.add(one(whole), *terms)
+        return cumulants[whole]
+
+    return moment(bag)
+
+
+def moments_from_cumulants(bag: Bag, cumulant: Callable[[Bag], Poly]) -> Poly:
+    """E of a product from joint cumulants, by the block of its first element."""
+    known: dict[Bag, Poly] = {(): algebra.constant(1)}
+
+    def moment(whole: Bag) -> Poly:
+        if whole not in known:
+            terms = []
+            for block, rest, ways in _blocks(whole):
+                weight = cumulant(block)
+                if weight:
+                    terms.append(algebra.scale(algebra.multiply(weight, moment(rest)), ways))
+            known[whole] = algebra.add(*terms)
+        return known[whole]
+
+    return moment(bag)
+
+
+def _blocks(bag: Bag) -> Iterator[tuple[Bag, Bag, int]]:
+    """All (block, rest, ways) where the block holds one chosen element of the bag, alike elements counted by ways."""
+    (first, times), others = bag[0], bag[1:]
+    available = [(first, times - 1), *others]
+
+    def choose(left: list[tuple[Any, int]]) -> Iterator[tuple[list[int], int]]:
+        if not left:
+            yield [], 1
+            return
+        for tail, ways in choose(left[1:]):
+            for taken in range(left[0][1] + 1):
+                yield [taken, *tail], ways * comb(left[0][1], taken)
+
+    for taken, ways in choose(available):
+        counts = [taken[0] + 1, *taken[1:]]
+        block = tuple((x, t) for (x, _), t in zip(bag, counts, strict=True) if t)
+        rest = tuple((x, c - t) for (x, c), t in zip(bag, counts, strict=True) if c - t)
+        yield block, rest, ways
+
+
+def _expect_product(product: Product, model: Model) -> Poly:
+    random = Counter({p: c for p, c in product if any(model.place(f.array) is not None for f in p.factors)})
+    if not random:
+        if product:
+            raise NotLayered("no random entry")
+        return algebra.constant(1)
+    if {p for p, _ in product} - set(random):
+        raise NotLayered("pieces without any random entry stand beside random ones")
+    if all(not p.sizes for p in random):
+        bag = _bag(Counter({_entry_form(p, model): c for p, c in random.items()}))
+        return _joint_moment(bag, model)
+    size = _layer_size(random, model)
+    forms = {piece: _forms(piece, size, model) for piece in random}
+
+    def one(bag: Bag) -> Poly:
+        flat: Counter[Any] = Counter()
+        for piece, times in bag:
+            for form in forms[piece]:
+                flat[form] += times
+        return _joint_moment(_bag(flat), model)
+
+    total = moments_of_sums(_bag(random), algebra.polynomial_of(size), one)
+    return _over_power_sums(total, model)
+
+
+def _entry_form(piece: Piece, model: Model) -> _Form:
+    (factor,) = piece.factors
+    return _plain(factor, model)
+
+
+def _plain(factor: Factor, model: Model) -> _Form:
+    place = model.place(factor.array)
+    assert place is not None
+    return _Form(*place, tuple(factor.indices), (), sympy.S.One)
+
+
+def _layer_size(pieces: Counter[Piece], model: Model) -> Any:
+    """The axis to sum over: one summed index of this size in every piece, standing alike in every random array."""
+    candidates = sorted({s for p in pieces for s in p.sizes}, key=str)
+    reasons = []
+    for size in candidates:
+        try:
+            families = [{f.family for f in _forms(piece, size, model)} for piece in pieces]
+            axes = {a for piece in pieces for a in _layer_axes(piece, size)}
+        except NotLayered as reason:
+            reasons.append(str(reason))
+            continue
+        if len(dict(axes)) != len(axes):
+            reasons.append(f"an array is summed over {size} on two of its axes")
+            continue
+        if families:
+            return size
+    raise NotLayered("; ".join(reasons) or "no summed index")
+
+
+def _layer_index(piece: Piece, size: Any) -> int:
+    found = [b for b, s in enumerate(piece.sizes) if s == size]
+    if len(found) != 1:
+        raise NotLayered(f"{len(found)} summed indices of size {size} in one piece, not one")
+    return found[0]
+
+
+def _layer_axes(piece: Piece, size: Any) -> set[tuple[Any, int]]:
+    layer = _layer_index(piece, size)
+    return {(f.array, f.indices.index(layer)) for f in piece.factors if layer in _bound(f)}
+
+
+def _bound(factor: Factor) -> list[int]:
+    return [i for i in factor.indices if isinstance(i, int)]
+
+
+def _forms(piece: Piece, size: Any, model: Model) -> tuple[_Form, ...]:
+    """The piece at one place of the layer, as a product of linear forms in the arrays that have the layer's axis."""
+    layer = _layer_index(piece, size)
+    inner = [f for f in piece.factors if layer in _bound(f)]
+    outer = [f for f in piece.factors if layer not in _bound(f)]
+    forms = []
+    claimed: list[Factor] = []
+    for factor in inner:
+        place = model.place(factor.array)
+        if place is None:
+            raise NotLayered(f"the fixed array {factor.array} has the axis of size {size}")
+        others = [i for i in factor.indices if i is not layer and i != layer]
+        bound = [i for i in others if isinstance(i, int)]
+        if len(_bound(factor)) != len(bound) + 1 or len(others) > 1:
+            raise NotLayered(f"{factor.array} is summed twice over one index, or has more than two axes")
+        if not bound:
+            forms.append(_Form(*place, tuple(others), (), sympy.S.One))
+            continue
+        beside = [f for f in outer if bound[0] in _bound(f)]
+        claimed += beside
+        forms.append(_Form(*place, None, _weights(beside, bound[0]), piece.sizes[bound[0]]))
+        if sum(bound[0] in _bound(f) for f in inner) > 1:
+            raise NotLayered("two random arrays share a second summed index")
+    if len(claimed) != len(outer):
+        raise NotLayered("an array without the layer's axis is not a weight of one linear form")
+    inside = {form.family for form in forms}
+    if any((place := model.place(f.array)) is not None and place[0] in inside for f in outer):
+        raise NotLayered("one array stands both inside and outside the layer")
+    return tuple(forms)
+
+
+def _weights(beside: list[Factor], index: int) -> tuple[tuple[Any, Any], ...]:
+    pairs = []
+    for factor in beside:
+        if len(factor.indices) != 2 or factor.indices[1] != index or isinstance(factor.indices[0], int):
+            raise NotLayered(
+                f"{factor.array}: expected a row of a matrix, as X[i, a], for the weights of a linear form"
+            )
+        pairs.append((factor.array, factor.indices[0]))
+    return tuple(sorted(pairs, key=str))
+
+
+def _joint_moment(forms: Bag, model: Model) -> Poly:
+    """E of a product of linear forms: families are independent, and within one the cumulants of linear forms add."""
+    result = algebra.constant(1)
+    for family in sorted({form.family for form, _ in forms}):
+        own = tuple((form, c) for form, c in forms if form.family == family)
+        result = algebra.multiply(result, moments_from_cumulants(own, lambda block: _form_cumulant(block, model)))
+    return result
+
+
+def _form_cumulant(block: Bag, model: Model) -> Poly:
+    forms = [form for form, _ in block]
+    family = model.families[forms[0].family]
+    counts = tuple(sum(c for form, c in block if form.member == m) for m in range(len(family.members)))
+    plain = [not form.weights and form.row is not None for form in forms]
+    if any(plain) and not all(plain):
+        raise NotLayered("plain entries and sums of one array in one product")
+    if all(plain):
+        first = forms[0].row
+        for form in forms[1:]:
+            if not all(x == y or model.same(x, y) for x, y in zip(first, form.row, strict=True)):
+                return {}
+        return _weight(family.joint_cumulant(counts))
+    weight = _weight(family.joint_cumulant(counts))
+    if not weight:
+        return {}
+    rows = tuple(sorted((pair for form, c in block for pair in form.weights * c), key=str))
+    return algebra.multiply(weight, algebra.generator(_PowerSum(rows, forms[0].size)))
+
+
+def _over_power_sums(poly: Poly, model: Model) -> Poly:
+    """Replace power sums by nodes where X is fixed, or take E of their monomials where it is random."""
+    terms = []
+    for monomial, value in poly.items():
+        sums = Counter({g: e for g, e in monomial if isinstance(g, _PowerSum)})
+        rest: Poly = {frozenset((g, e) for g, e in monomial if not isinstance(g, _PowerSum)): value}
+        terms.append(algebra.multiply(rest, _expect_power_sums(sums, model)) if sums else rest)
+    return algebra.add(*terms)
+
+
+def _expect_power_sums(sums: Counter[_PowerSum], model: Model) -> Poly:
+    fixed: Poly = algebra.constant(1)
+    random: Counter[_PowerSum] = Counter()
+    for one, times in sums.items():
+        places = {model.place(array) for array, _ in one.rows}
+        if not one.rows:
+            fixed = algebra.multiply(fixed, algebra.power(algebra.polynomial_of(one.size), times))
+        elif places == {None}:
+            node = _node(one)
+            fixed = algebra.multiply(fixed, algebra.generator(node, times))
+        elif None not in places:
+            random[one] += times
+        else:
+            raise NotLayered("fixed and random weights in one sum")
+    if not random:
+        return fixed
+    (size,) = {one.size for one in random}
+
+    def one_copy(bag: Bag) -> Poly:
+        entries: Counter[Any] = Counter()
+        for power_sum, times in bag:
+            for array, row in power_sum.rows:
+                place = model.place(array)
+                assert place is not None
+                entries[_Form(*place, (row,), (), sympy.S.One)] += times
+        return _joint_moment(_bag(entries), model)
+
+    return algebra.multiply(fixed, moments_of_sums(_bag(random), algebra.polynomial_of(size), one_copy))
+
+
+def _node(one: _PowerSum) -> Any:
+    arrays = {array for array, _ in one.rows}
+    if len(arrays) != 1:
+        raise NotLayered("rows of different fixed arrays in one sum")
+    return PowerSum(arrays.pop(), one.size, *(row for _, row in one.rows))
