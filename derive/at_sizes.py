@@ -63,6 +63,10 @@ class Evaluator:
         """The value of a side. Raises StatementError or whatever the arithmetic raises (a division by zero, say)."""
         return self._eval(expr, {}, ())
 
+    def value_at(self, expr: Any, indices: Mapping[Any, int]) -> Any:
+        """The value where some free indices have other values than those of the instance."""
+        return Evaluator(self.statement, {**self.globals, **indices}, self.ops).value(expr)
+
     def _eval(self, expr: Any, env: Mapping[Any, int], seeds: tuple[_Seed, ...]) -> Any:
         if not expr.args:
             return self._atom(expr, env)

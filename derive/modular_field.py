@@ -243,9 +243,10 @@ class Field:
             drawn = self._fresh(("log", x.v), 1)
             return Residue(drawn.v, 0, x.v)  # exp(log x) = x, and nothing else is known of log
         if name == "tanh":
+            if x.v == 0:
+                return self.lift(Fraction(0))
             drawn = self._fresh(("tanh", _odd(x.v)), 1)
-            sign = 1 if x.v == _odd(x.v) else -1
-            return Residue(sign * drawn.v % P, (sign * drawn.e) % R) if x.v else self.lift(Fraction(0))
+            return drawn if x.v == _odd(x.v) else -drawn
         raise Outside(f"{name} is outside the modular checker; it reads exp, log and tanh")
 
     def absolute(self, x: Residue) -> Residue:
