@@ -1,0 +1,67 @@
+"""The oracle for self-attention from one X: scores, weights and gradients at initialisation.
+
+Setting: X is n × d_model with i.i.d. N(0, 1) entries, W^Q, W^K, W^V have i.i.d. N(0, 1/d_model) entries, scores are
+scale * q_i·k_j, and the upstream gradient G is i.i.d. N(0, 1).
+
+Guarantees: exact but for one approximation: the token's own key is treated as independent of the length of x_i, which
+enters through ‖q_i‖. Its relative effect is of order 1/(n d_model).
+Does not: simulate; treat inputs that aren't isotropic (`derive.families.saturation` has the law for given X).
+
+Why. Given q_i, only u = W^K q_i/‖q_i‖ ~ N(0, I/D) enters the scores: they are scale ‖q_i‖ x_j·u, and
+
+    ‖q_i‖² = (‖x_i‖²/D) χ²_{d_k},   σ² = scale² (‖x_i‖²/D) χ²_{d_k} ‖u‖²,   D ‖u‖² ~ χ²_D,
+
+so a row is again a scale mixture of Gaussian rows, z_j = x_j·u/‖u‖. The other d_k - 1 columns of W^K and all of W^V
+are independent of the row, and so are the parts of the x_j across u: Gram matrix XXᵀ = zzᵀ + B, B Wishart with
+m = D - 1 degrees of freedom, E[BJB] = m(m+1) J + m tr(J) I. With J the Jacobian of the row,
+
+    E tr(J XXᵀ J XXᵀ) = E[m(m+1) ‖J‖_F² + m (tr J)² + 2m ‖Jz‖² + (zᵀJz)²],
+    E ‖dL/dq_i‖² = scale² d_v/D E[(d_k - 1)/D (the line above) + ‖u‖² ((zᵀJz)² + m ‖Jz‖²)],
+    E ‖dL/dS_i‖² = d_v/D E[m ‖J‖_F² + ‖Jz‖²],   E ‖dL/dk‖² (a key) = d_v/D E[σ²/‖u‖² (m ‖J‖_F² + ‖Jz‖²)].
+
+As D → ∞ these are the laws for independent Q, K, V. The excess is of relative order d_k (tr J)²/(D d_k ‖J‖_F²): large,
+because (tr J)² is near 1 where ‖J‖_F² is near 1/n.
+"""
+
+from __future__ import annotations
+
+from derive import oracle_mixture as mixture
+from derive.errors import StatementError
+from derive.oracle import check_sizes, mixed
+
+
+def point(observable: str, n: float, d: float, scale: float, width: float) -> tuple[float, float]:
+    """(value, error) of one observable; gradients are per row (or key) and per unit of d_v."""
+    check_sizes(n, d_k=d, scale=scale, d_model=width)
+    if width < 2:
+        raise StatementError(f"d_model must be at least 2, got {width}")
+    m = width - 1
+    if observable == "gradient_q":
+        pair = ("jacobian", "trace_squared", "jacobian_direction", "direction_form_squared")
+        across = mixed(
+            n,
+            scores(d, scale, width),
+            pair,
+            lambda v, s: m * (m + 1) * v[0] + m * v[1] + 2 * m * v[2] + v[3],
+        )
+        along = mixed(n, scores(d, scale, width, extra=2), pair[2:], lambda v, s: v[1] + m * v[0])
+        a, b = scale**2 * (d - 1) / width**2, scale**2 / width
+        return a * across[0] + b * along[0], a * across[1] + b * along[1]
+    if observable in ("gradient_scores", "gradient_k"):
+        law = scores(d, scale, width)
+        factor = 1 / width
+        if observable == "gradient_k":  # the weight σ²/‖u‖² = scale² ‖x_i‖²/D χ²: tilts both by two degrees of freedom
+            law = scores(d + 2, scale, width, row_extra=2)
+            factor = scale**2 * d / width
+        value, error = mixed(n, law, ("jacobian", "jacobian_direction"), lambda v, s: m * v[0] + v[1])
+        return factor * value, factor * error
+    name = "p2" if observable == "gradient_v" else observable
+    return mixed(n, scores(d, scale, width), (name,), lambda v, s: v[0])
+
+
+def scores(d: float, scale: float, width: float, extra: float = 0, row_extra: float = 0) -> mixture.ScaleLaw:
+    """The law of σ = scale χ_d χ_D χ'_D / D. extra: degrees of freedom added to D ‖u‖² (E[χ²_D g(χ_D)] =
+    D E g(χ_{D+2})); row_extra: the same for ‖x_i‖²."""
+    step = mixture.step_for(d, width)
+    law = mixture.chi(d, step).times(mixture.chi(width + extra, step)).times(mixture.chi(width + row_extra, step))
+    return law.scaled(scale / width)

@@ -1,0 +1,213 @@
+"""The oracle against other methods: direct quadrature over the scores, identities, and its own refinement."""
+
+import itertools
+import math
+from collections.abc import Callable
+
+import numpy as np
+import pytest
+from scipy.integrate import quad
+
+from derive import oracle_gaussian as gaussian
+from derive import oracle_mixture as mixture
+from derive import oracle_order as order
+from derive.errors import StatementError
+from derive.oracle import MAXIMA, expect, observables
+from derive.oracle_maximum import maximum
+
+ROW = tuple(name for name in observables() if not name.startswith("gradient"))
+POINTS = [(2, 0.3), (3, 1.0), (8, 0.05), (64, 3.0), (512, 8.0), (1e6, 1.0), (1e6, 30.0), (64, 1e4), (1e12, 4.0)]
+
+
+def measured(alpha: np.ndarray, z: np.ndarray) -> dict[str, np.ndarray]:
+    """Every observable of rows (…, n) from its definition, with the Jacobian written out."""
+    n = alpha.shape[-1]
+    jacobian = alpha[..., None] * np.eye(n) - alpha[..., None] * alpha[..., None, :]
+    jz = np.einsum("...ij,...j->...i", jacobian, z)
+    p = {k: (alpha**k).sum(-1) for k in (1, 2, 3, 4)}
+    trace = np.trace(jacobian, axis1=-2, axis2=-1)
+    return {
+        "sum_alpha": p[1],
+        "p2": p[2],
+        "p3": p[3],
+        "p4": p[4],
+        "p2_squared": p[2] ** 2,
+        "trace": trace,
+        "trace_squared": trace**2,
+        "jacobian": (jacobian**2).sum((-2, -1)),
+        "jacobian_direction": (jz**2).sum(-1),
+        "direction_form": (z * jz).sum(-1),
+        "direction_form_squared": (z * jz).sum(-1) ** 2,
+        "entropy": -(alpha * np.log(alpha)).sum(-1),
+        "maximum": alpha.max(-1),
+        "one_minus_maximum": 1 - alpha.max(-1),
+    }
+
+
+@pytest.mark.parametrize(("n", "sigma"), [(2, 0.5), (2, 1.2), (3, 0.4), (3, 0.8)])
+def test_observables_are_their_definitions(n: int, sigma: float) -> None:
+    nodes, weights = np.polynomial.hermite_e.hermegauss({2: 120, 3: 60}[n])
+    weights = weights / weights.sum()
+    z = np.stack(np.meshgrid(*[nodes] * n, indexing="ij"), axis=-1)
+    w = np.einsum(*[item for k in range(n) for item in (weights, [k])], list(range(n)))
+    e = np.exp(sigma * z)
+    alpha = e / e.sum(-1, keepdims=True)
+    values = measured(alpha, z) | {"log_z": np.log(e.sum(-1))}
+    assert set(values) == set(ROW)
+    for name, value in values.items():
+        tolerance = 1e-2 if name in MAXIMA else 1e-9  # the maximum has a kink that this reference can't integrate
+        assert float((w * value).sum()) == pytest.approx(float(expect(name, n, sigma=sigma).value), rel=tolerance), name
+
+
+@pytest.mark.parametrize("sigma", [0.01, 1.0, 20.0, 300.0])
+def test_two_keys_against_one_dimensional_quadrature(sigma: float) -> None:
+    def average(f: Callable[[float], float]) -> float:
+        def body(gap: float) -> float:
+            return 2 * f(gap) * math.exp(-gap * gap / (4 * sigma**2)) / (2 * sigma * math.sqrt(math.pi))
+
+        end = 17 * sigma
+        breaks = [x for x in (2.0, 10.0, 40.0, 200.0) if x < end]
+        edges = [0.0, *breaks, end]
+        return sum(quad(body, a, b, epsabs=0, epsrel=1e-13, limit=400)[0] for a, b in itertools.pairwise(edges))
+
+    def small(gap: float) -> float:
+        return math.exp(-gap) / (1 + math.exp(-gap)) if gap < 700 else 0.0
+
+    def jac(gap: float) -> float:
+        return 4 * (small(gap) * (1 - small(gap))) ** 2
+
+    def trace(gap: float) -> float:
+        return 2 * small(gap) * (1 - small(gap))
+
+    assert float(expect("one_minus_maximum", 2, sigma=sigma).value) == pytest.approx(average(small), rel=1e-11)
+    assert float(expect("jacobian", 2, sigma=sigma).value) == pytest.approx(average(jac), rel=1e-11)
+    assert float(expect("trace", 2, sigma=sigma).value) == pytest.approx(average(trace), rel=1e-11)
+
+
+@pytest.mark.parametrize(("n", "sigma"), POINTS)
+def test_identities_between_observables(n: float, sigma: float) -> None:
+    t = gaussian.table(n, sigma, moments=True)
+    value = {name: f(t) for name, f in gaussian.OBSERVABLES.items()}
+    assert value["sum_alpha"] == pytest.approx(1, rel=1e-13)
+    assert value["p2"] + value["trace"] == pytest.approx(1, rel=1e-13)
+    assert value["trace_squared"] == pytest.approx(1 - 2 * value["p2"] + value["p2_squared"], abs=1e-12)
+    assert value["jacobian"] == pytest.approx(value["p2"] - 2 * value["p3"] + value["p2_squared"], abs=1e-12)
+    assert gaussian.log_z_direct(t) == pytest.approx(value["log_z"], rel=1e-12)
+    high, rest = maximum(n, sigma)
+    assert high + rest == pytest.approx(1, rel=1e-12)
+
+
+@pytest.mark.parametrize(("n", "sigma"), POINTS)
+def test_a_finer_grid_changes_less_than_the_stated_error(n: float, sigma: float) -> None:
+    finer = gaussian.table(n, sigma, 0.1, moments=True)
+    for name, f in gaussian.OBSERVABLES.items():
+        got = expect(name, n, sigma=sigma)
+        assert abs(f(finer) - got.value) <= got.error, name
+        assert got.error <= 1e-11 * abs(got.value), name
+    for name, fine in zip(MAXIMA, maximum(n, sigma, 1.3), strict=True):
+        got = expect(name, n, sigma=sigma)
+        assert abs(fine - got.value) <= got.error <= 1e-11 * got.value, name
+
+
+@pytest.mark.parametrize("n", [1, 2, 7, 1000])
+def test_equal_scores(n: int) -> None:
+    for name, want in {
+        "p2": 1 / n,
+        "p3": n**-2,
+        "p4": n**-3,
+        "p2_squared": n**-2,
+        "trace": 1 - 1 / n,
+        "jacobian": (n - 1) / n**2,
+        "jacobian_direction": (n - 1) / n**2,
+        "entropy": math.log(n),
+        "log_z": math.log(n),
+        "maximum": 1 / n,
+    }.items():
+        assert float(expect(name, n, sigma=0.0).value) == pytest.approx(want, rel=1e-12, abs=1e-13), name
+
+
+@pytest.mark.parametrize(
+    ("n", "d", "scale"), [(64, 1, 1.0), (8, 2, 0.3), (512, 3, 2.0), (64, 64, 0.125), (16, 500, 1.0)]
+)
+def test_finite_head_size_against_direct_quadrature(n: int, d: int, scale: float) -> None:
+    x, w = np.polynomial.legendre.leggauss(40)
+    low, high = max(0.0, math.sqrt(d) - 9), math.sqrt(d) + 9
+    edges = np.unique(np.clip([low, 0.3, 1, 2.5, 5, *np.linspace(low, high, 5)], low, high))
+    half = np.diff(edges) / 2
+    r = ((edges[:-1] + half)[:, None] + half[:, None] * x).ravel()
+    log_density = (d - 1) * np.log(r) - r * r / 2 + (1 - d / 2) * math.log(2) - math.lgamma(d / 2)
+    weights = (half[:, None] * w).ravel() * np.exp(log_density)
+    assert weights.sum() == pytest.approx(1, abs=1e-12)
+    for name in ("p2", "jacobian", "entropy"):
+        want = float(weights @ np.array([float(expect(name, n, sigma=scale * s).value) for s in r]))
+        got = expect(name, n, d_k=d, scale=scale)
+        assert float(got.value) == pytest.approx(want, rel=1e-11)
+        assert abs(float(got.value) - want) <= float(got.error) + 2e-12 * want
+    jac = float(weights @ np.array([s * s * float(expect("jacobian", n, sigma=scale * s).value) for s in r]))
+    assert float(expect("gradient_k", n, d_k=d, scale=scale).value) == pytest.approx(scale**2 * jac, rel=1e-11)
+
+
+def test_chi_laws_have_the_moments_of_chi() -> None:
+    for d in (0.5, 1, 2, 7, 64, 1e4):
+        law = mixture.chi(d, mixture.step_for(d))
+        assert float(law.weights @ law.sigma() ** 2) == pytest.approx(d, rel=1e-12)
+        assert float(law.weights @ law.sigma() ** 4) == pytest.approx(d * (d + 2), rel=1e-12)
+        mean = math.sqrt(2) * math.exp(math.lgamma((d + 1) / 2) - math.lgamma(d / 2))
+        assert float(law.weights @ law.sigma()) == pytest.approx(mean, rel=1e-11)
+    step = mixture.step_for(3, 16)
+    product = mixture.chi(3, step).times(mixture.chi(16, step)).scaled(0.5)
+    assert float(product.weights @ product.sigma() ** 4) == pytest.approx(15 * 16 * 18 / 16, rel=1e-12)
+
+
+def test_broadcasting_and_default_scale() -> None:
+    grid = expect("p2", np.array([[2], [8]]), sigma=np.array([0.5, 1.0, 2.0]))
+    assert grid.value.shape == grid.error.shape == (2, 3)
+    assert float(grid.value[1, 2]) == float(expect("p2", 8, sigma=2.0).value)
+    assert float(expect("p2", 8, d_k=16).value) == float(expect("p2", 8, d_k=16, scale=0.25).value)
+
+
+def test_self_attention_tends_to_independent_inputs_and_matches_known_figures() -> None:
+    for name in ("gradient_q", "gradient_k", "gradient_v", "gradient_scores"):
+        wide = float(expect(name, 16, d_k=8, d_model=1e5).value)
+        assert wide == pytest.approx(float(expect(name, 16, d_k=8).value), rel=1e-3), name
+        assert wide != float(expect(name, 16, d_k=8).value)
+    # Simulated figures of an earlier, separate computation, to their printed digits.
+    for width, want, ratio in ((16, 0.0949, 54), (64, 0.0492, 96), (256, 0.0382, 121)):
+        scaled = float(expect("gradient_q", 64, d_k=64, d_model=width).value)
+        unscaled = float(expect("gradient_q", 64, d_k=64, scale=1.0, d_model=width).value)
+        assert scaled == pytest.approx(want, rel=0.015)
+        assert unscaled / scaled == pytest.approx(ratio, rel=0.015)
+
+
+def test_order_statistics() -> None:
+    assert order.expected_maximum(2) == pytest.approx(1 / math.sqrt(math.pi), rel=1e-13)
+    assert order.expected_maximum(3) == pytest.approx(1.5 / math.sqrt(math.pi), rel=1e-13)
+    for n in (2, 8, 512, 1e6):
+        assert order.gap_tail(0.0, n) == pytest.approx(1, rel=1e-12)
+        slope = (order.gap_tail(0.0, n) - order.gap_tail(1e-6, n)) / 1e-6
+        assert slope == pytest.approx(order.expected_maximum(n), rel=1e-5)  # the density of the gap at 0 is mu_n
+        b = order.freezing_point(n)
+        assert n * math.exp(-b * b / 2) / math.sqrt(2 * math.pi) / b == pytest.approx(1, rel=1e-12)
+    assert order.gap_median(2) == pytest.approx(0.6744897501960817 * math.sqrt(2), rel=1e-12)
+
+
+REFUSED: list[tuple[str, dict[str, float], str]] = [
+    ("p5", {"n": 8, "sigma": 1.0}, "did you mean"),
+    ("p2", {"n": 8}, "either sigma"),
+    ("p2", {"n": 8, "sigma": 1.0, "d_k": 4}, "either sigma"),
+    ("p2", {"n": 8, "sigma": 1.0, "scale": 1.0}, "belong to d_k"),
+    ("gradient_q", {"n": 8, "sigma": 1.0}, "give d_k"),
+    ("p2", {"n": 0.5, "sigma": 1.0}, "at least 1"),
+    ("p2", {"n": 8, "sigma": -1.0}, "sigma must"),
+    ("p2", {"n": 8, "sigma": math.inf}, "sigma must"),
+    ("p2", {"n": 8, "d_k": 0}, "d_k must"),
+    ("p2", {"n": 8, "d_k": 4, "scale": -1.0}, "scale must"),
+    ("p2", {"n": 8, "d_k": 4, "d_model": 1}, "d_model"),
+]
+
+
+@pytest.mark.parametrize("case", range(len(REFUSED)))
+def test_impossible_questions_are_refused(case: int) -> None:
+    observable, arguments, words = REFUSED[case]
+    with pytest.raises(StatementError, match=words):
+        expect(observable, **arguments)
