@@ -10,7 +10,10 @@ import importlib
 from typing import Any
 
 # Public name -> module that defines it. No module is called like a public name, so neither can hide the other.
-_HOMES: dict[str, str] = {}
+_HOMES: dict[str, str] = {
+    "study": "verify.studies.run",
+    "StudyResult": "verify.studies.study",
+}
 
 
 def __getattr__(name: str) -> Any:

@@ -1,0 +1,112 @@
+"""The pictures of the studies and of the cross-checks.
+
+Guarantees: a law is a line, a measurement a point with its 95 % interval; nothing is smoothed or joined that was not
+measured together. Does not: compute.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from verify.errors import UsageError
+from verify.reporting.svg import BLUE, INK, ORANGE, canvas
+from verify.studies.study import Point, StudyResult
+
+
+def figure(result: StudyResult) -> str:
+    """The picture of a study, as SVG text. Raises UsageError for a study without one."""
+    known = {"variance": variance, "weights": weights}
+    if result.name not in known:
+        raise UsageError(f"the study {result.name} has no picture")
+    return known[result.name](result)
+
+
+def variance(result: StudyResult) -> str:
+    """Left: levels against d_k with the claim as lines. Right: measured over claim, with the margin of agreement."""
+    with canvas(2, "Variance of scores against d_k, measured and claimed") as ((levels, ratios), page):
+        series = {scale: [p for p in result.points if p.factors["scale"] == scale] for scale in ("1", "1/√d_k")}
+        looks = {"1": (BLUE, "o", "q·k"), "1/√d_k": (ORANGE, "s", "q·k/√d_k")}
+        for scale, points in series.items():
+            colour, marker, name = looks[scale]
+            x = np.array([_d(p) for p in points], dtype=float)
+            levels.plot(x, [p.law for p in points], color=colour, label=f"claim for {name}")
+            _intervals(levels, points, x, colour, marker, f"measured {name}", over=False)
+            offset = 1.06 if scale == "1" else 1 / 1.06
+            _intervals(ratios, points, x * offset, colour, marker, name, over=True)
+        for axes in (levels, ratios):
+            axes.set_xscale("log", base=2)
+            axes.set_xlabel("d_k")
+            axes.minorticks_off()
+            ticks = [_d(p) for p in series["1"]]
+            axes.set_xticks(ticks[:: max(1, -(-len(ticks) // 6))])
+            axes.xaxis.set_major_formatter(lambda value, _: f"{value:g}")
+        levels.set_yscale("log", base=2)
+        levels.yaxis.set_major_formatter(lambda value, _: f"{value:g}")
+        levels.set_ylabel("variance of a score")
+        levels.set_title("Only unscaled scores spread with d_k")
+        levels.legend(loc="upper left")
+        ratios.axhline(1.0, color=INK, linewidth=1)
+        ratios.axhspan(0.99, 1.01, color=INK, alpha=0.15, linewidth=0)
+        ratios.set_ylim(0.985, 1.015)
+        ratios.set_ylabel("measured / claim")
+        ratios.set_title("95 % intervals of independent blocks; band ±1 %")
+        ratios.legend(loc="upper right", ncols=2)
+    return page[0]
+
+
+def _d(point: Point) -> int:
+    return int(point.factors["d_k"])  # type: ignore[arg-type]
+
+
+def _intervals(
+    axes: object, points: list[Point], x: np.ndarray, colour: str, marker: str, label: str, *, over: bool
+) -> None:
+    scale = np.array([p.law if over else 1.0 for p in points])
+    value = np.array([p.measured.value for p in points]) / scale
+    half = np.array([p.measured.interval()[1] - p.measured.value for p in points]) / scale
+    axes.errorbar(x, value, yerr=half, fmt=marker, color=colour, markersize=4, capsize=2, label=label)  # type: ignore[attr-defined]
+
+
+def weights(result: StudyResult) -> str:
+    """Left: row variance of each head beside the exact identity and the isotropic law. Right: where rows saturate."""
+    cube = np.asarray(result.data["cube"])
+    names = list(result.data["measures"])
+    mean = cube.mean(axis=0).reshape(-1, len(names))
+
+    def column(name: str) -> np.ndarray:
+        return mean[:, names.index(name)]
+
+    title = "Row variance of each head of a real model, and the size of its softmax Jacobian"
+    with canvas(2, title) as ((laws, rows), page):
+        measured = column("variance")
+        order = np.argsort(measured)
+        x = np.arange(1, len(order) + 1)
+        laws.plot(x, column("identity")[order], color=BLUE, linewidth=1.2, label="exact identity s² tr(M_q Σ_k)")
+        laws.plot(x, measured[order], "o", color=BLUE, markersize=3.5, label="measured")
+        laws.plot(
+            x, column("isotropic")[order], "v", color=ORANGE, markersize=3.5, label="isotropic law s² d_k σ_q² σ_k²"
+        )
+        laws.set_yscale("log")
+        laws.set_xlabel("head, in order of row variance")
+        laws.set_ylabel("row variance of the scores")
+        laws.set_title("Real heads: the identity holds, isotropy doesn't")
+        laws.legend(loc="upper left")
+        layers = np.repeat(np.arange(result.data["layers"]), result.data["heads"])
+        for layer in range(result.data["layers"]):
+            here = layers == layer
+            shade = 0.4 + 0.6 * layer / max(1, result.data["layers"] - 1)
+            rows.plot(
+                np.sqrt(measured[here]),
+                column("jacobian")[here],
+                "o",
+                color=BLUE,
+                alpha=shade,
+                markersize=4,
+                label=f"layer {layer}" if layer in (0, result.data["layers"] - 1) else None,
+            )
+        rows.set_xscale("log")
+        rows.set_xlabel("row standard deviation of the scores")
+        rows.set_ylabel("median ‖J‖_F of a row")
+        rows.set_title("Sensitivity of softmax on each head")
+        rows.legend(loc="lower left")
+    return page[0]

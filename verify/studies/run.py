@@ -1,0 +1,35 @@
+"""`verify.study(name, ...)`: the studies by name.
+
+Guarantees: a name is loaded only when it is asked for. Does not: print.
+"""
+
+from __future__ import annotations
+
+import difflib
+import importlib
+from typing import TYPE_CHECKING, Any
+
+from verify.errors import UsageError
+
+if TYPE_CHECKING:
+    from verify.studies.study import StudyResult
+
+STUDIES = {
+    "variance": "the spread of q·k against d_k, unscaled and scaled, on drawn queries and keys",
+    "weights": "the spread of scores on the heads of a real model, against the exact identity and the isotropic law",
+}
+
+
+def study(name: str, **options: Any) -> StudyResult:
+    """Run a study and return its `StudyResult` (points, tests, tables, outcome, to_json()).
+
+    name: one of "variance", "weights"; options are those of `verify.studies.<name>.study_<name>`. Raises UsageError
+    for an unknown name, and what the study raises.
+    """
+    if name not in STUDIES:
+        near = difflib.get_close_matches(name, STUDIES, n=1)
+        hint = f"; did you mean {near[0]}?" if near else ""
+        raise UsageError(f"unknown study {name!r}: expected one of {', '.join(STUDIES)}{hint}")
+    module = importlib.import_module(f"verify.studies.{name}")
+    result: StudyResult = getattr(module, f"study_{name}")(**options)
+    return result
