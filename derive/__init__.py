@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from derive.catalogue import claim as claim
     from derive.catalogue import claims as claims
     from derive.catalogue import family_names as family_names
+    from derive.prover import prove as prove
     from derive.source import Source as Source
     from derive.step import Step as Step
     from derive.verdict import Kind as Kind
@@ -27,6 +28,7 @@ _HOMES = {
     "claim": "derive.catalogue",
     "claims": "derive.catalogue",
     "family_names": "derive.catalogue",
+    "prove": "derive.prover",
     "Source": "derive.source",
     "Step": "derive.step",
     "Kind": "derive.verdict",

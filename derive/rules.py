@@ -20,7 +20,7 @@ Rule = Callable[[Step], Verdict]
 _F = TypeVar("_F", bound=Rule)
 _RULES: dict[str, Rule] = {}
 # Modules that register rules when imported, in the order in which they are tried.
-_HOMES: list[str] = ["derive.moments.checking"]
+_HOMES: list[str] = ["derive.prover", "derive.moments.checking"]
 
 
 def rule(name: str) -> Callable[[_F], _F]:

@@ -1,0 +1,468 @@
+"""From a SymPy statement and its side conditions to terms.
+
+Guarantees: every index is bound by a sum or given a range, every entry is shown to lie inside its array, every
+denominator, root and logarithm is shown to be defined, and every sum's range is shown not to run backwards; where one
+of the last two isn't shown, `Unestablished` says which condition to state. Binders get fresh names on the way in.
+Does not: trust anything read off the expression that SymPy may have cancelled; side conditions come from the caller.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from fractions import Fraction
+from typing import Any
+
+import sympy
+
+from derive.assumptions import (
+    AtLeast,
+    Defined,
+    Distinct,
+    InRange,
+    Ordered,
+    Positive,
+    ZeroOne,
+)
+from derive.calculus import derivative
+from derive.errors import DeriveError, StatementError
+from derive.index import Facts, Ix
+from derive.language import Diff
+from derive.normal import Normaliser
+from derive.powers import split_content
+from derive.signs import Environment, is_nonnegative, is_nonzero, is_positive
+from derive.terms import Atom, Mono, Poly, Power, fresh, wrap
+
+FUNCTIONS = {
+    sympy.tanh: "tanh",
+    sympy.sinh: "sinh",
+    sympy.cosh: "cosh",
+    sympy.sin: "sin",
+    sympy.cos: "cos",
+    sympy.erf: "erf",
+    sympy.gamma: "gamma",
+    sympy.loggamma: "loggamma",
+    sympy.Abs: "Abs",
+    sympy.atan: "atan",
+}
+_CONSTANTS = {sympy.pi: "pi", sympy.E: "e", sympy.EulerGamma: "euler_gamma"}
+Scope = Mapping[Any, Ix]
+
+
+class Unestablished(DeriveError):
+    """A condition that the statement needs isn't among its assumptions; the message says which to state."""
+
+
+class Importer:
+    """Reads statements under one list of assumptions.
+
+    opaque: names of defined arrays to keep as they are, where a lemma speaks of them; all others are unfolded.
+    """
+
+    def __init__(self, assumptions: Iterable[Any] = (), opaque: Iterable[str] = ()) -> None:
+        self.assumptions = tuple(assumptions)
+        self.opaque = frozenset(opaque)
+        self.symbols: dict[str, Any] = {}
+        self.arrays: dict[str, Any] = {}
+        self.ranged: dict[Any, tuple[Any, Any]] = {}
+        self.definitions: dict[str, Defined] = {}
+        self._bodies: dict[tuple[str, frozenset[str]], tuple[tuple[str, ...], Poly]] = {}
+        for a in self.assumptions:
+            if isinstance(a, InRange):
+                self.ranged[a.index] = (a.lower, a.upper)
+            elif isinstance(a, Defined):
+                self.definitions[_base_name(a.array)] = a
+        self.env = Environment(
+            positive=frozenset({"pi", "e", "euler_gamma"}),
+            zero_one=frozenset(_base_name(a.array) for a in self.assumptions if isinstance(a, ZeroOne)),
+        )
+        self.normaliser = Normaliser(self.env)
+        self._read_bounds()
+        self._read_patterns()
+
+    # ---- side conditions ------------------------------------------------------------------------------------------
+
+    def _read_bounds(self) -> None:
+        bounds: list[Ix] = []
+        differences: list[Ix] = []
+        for a in self.assumptions:
+            if isinstance(a, InRange):
+                i, low, high = (self._bound_ix(x) for x in (a.index, a.lower, a.upper))
+                bounds += [i - low, high - i]
+            elif isinstance(a, AtLeast):
+                bounds.append(self._bound_ix(a.size).plus(-a.least))
+            elif isinstance(a, Ordered):
+                low, middle, high = (self._bound_ix(x) for x in (a.lower, a.middle, a.upper))
+                bounds += [middle - low, high - middle]
+            elif isinstance(a, Distinct):
+                differences.append(self._bound_ix(a.first) - self._bound_ix(a.second))
+        self.env.facts = Facts(bounds)
+        self.env.distinct = frozenset(differences)
+
+    def _bound_ix(self, value: Any) -> Ix:
+        return self.ix(sympy.sympify(value, strict=True), {}, "an assumption")
+
+    def _read_patterns(self) -> None:
+        stated = [a for a in self.assumptions if isinstance(a, Positive)]
+        for a in stated:
+            expr = sympy.sympify(a.expr, strict=True)
+            if isinstance(expr, sympy.Symbol):
+                self._symbol_name(expr)
+                self.env.positive |= {expr.name}
+        for a in stated:
+            expr = sympy.sympify(a.expr, strict=True)
+            if isinstance(expr, sympy.Symbol):
+                continue
+            poly = self.normaliser.normal(self.term(expr, {}, self.facts))
+            _, _, rest = split_content(poly, self.env, self.facts, signed=False)
+            indices = tuple(s.name for s in self.ranged if s.name in poly.free)
+            self.env.patterns += [(poly, indices), (rest, indices)]
+
+    @property
+    def facts(self) -> Facts:
+        """What is known of the free variables: the assumptions, and that sizes are not negative."""
+        sizes = [Ix.var(n) for n, s in self.symbols.items() if s.is_integer and s.is_nonnegative]
+        sizes += [Ix.var(n).plus(-1) for n, s in self.symbols.items() if s.is_integer and s.is_positive]
+        self.env.facts = self.env.facts.given(sizes)
+        return self.env.facts
+
+    # ---- expressions ----------------------------------------------------------------------------------------------
+
+    def statement(self, expr: Any) -> Poly:
+        """The terms of one side of a statement, definitions unfolded."""
+        expr = sympy.sympify(expr, strict=True)
+        self._declare(expr)
+        return self.unfold(self.term(expr, {}, self.facts), self.opaque)
+
+    def declare(self, *exprs: Any) -> None:
+        """Meet the symbols of several expressions before any of them is read."""
+        for expr in exprs:
+            self._declare(sympy.sympify(expr, strict=True))
+
+    def _declare(self, expr: Any) -> None:
+        """Meet all free symbols first, so that every size is known not to be negative from the start."""
+        for symbol in sorted(getattr(expr, "free_symbols", ()), key=str):
+            if isinstance(symbol, sympy.Symbol) and symbol.is_integer and symbol.is_nonnegative:
+                self._symbol_name(symbol)
+        for base in expr.atoms(sympy.IndexedBase) if isinstance(expr, sympy.Basic) else ():
+            for extent in base.shape or ():
+                for symbol in extent.free_symbols:
+                    self._symbol_name(symbol)
+
+    def term(self, expr: Any, scope: Scope, facts: Facts) -> Poly:
+        """A SymPy expression as terms; scope maps bound index symbols to index expressions."""
+        if expr.is_Rational:
+            return Poly.const(Fraction(int(expr.p), int(expr.q)))
+        if expr in _CONSTANTS:
+            return Poly.atom(Atom("var", _CONSTANTS[expr]))
+        if expr.is_Float:
+            raise StatementError(f"{expr} is a rounded number: write it as a Rational or a symbol")
+        if isinstance(expr, sympy.Symbol):
+            return Poly.of_index(scope[expr]) if expr in scope else self._symbol(expr)
+        if isinstance(expr, sympy.Indexed):
+            return self._entry(expr, scope, facts)
+        handler = self._handlers().get(type(expr)) or self._handlers().get(expr.func)
+        if handler is not None:
+            return handler(expr, scope, facts)
+        if expr.func in FUNCTIONS:
+            parts = tuple(self.term(a, scope, facts) for a in expr.args)
+            return Poly.atom(Atom("fn", FUNCTIONS[expr.func], parts=parts))
+        raise StatementError(
+            f"unsupported function or number {expr.func.__name__} in {expr}: statements are built from sums, products, "
+            f"powers, exp, log, KroneckerDelta, Piecewise, Diff and {', '.join(sorted(FUNCTIONS.values()))}"
+        )
+
+    def _handlers(self) -> dict[Any, Any]:
+        return {
+            sympy.Add: self._add,
+            sympy.Mul: self._mul,
+            sympy.Pow: self._pow,
+            sympy.exp: self._exp,
+            sympy.log: self._log,
+            sympy.Sum: self._sum,
+            sympy.KroneckerDelta: self._delta,
+            sympy.Piecewise: self._piecewise,
+            Diff: self._diff,
+        }
+
+    def _add(self, expr: Any, scope: Scope, facts: Facts) -> Poly:
+        total = Poly({})
+        for a in expr.args:
+            total = total + self.term(a, scope, facts)
+        return total
+
+    def _mul(self, expr: Any, scope: Scope, facts: Facts) -> Poly:
+        product = Poly.const(1)
+        for a in expr.args:
+            product = product.times(self.term(a, scope, facts))
+        return product
+
+    def _pow(self, expr: Any, scope: Scope, facts: Facts) -> Poly:
+        base, exponent = expr.args
+        if base is sympy.E:
+            return Poly.mono(Mono(argument=self.term(exponent, scope, facts)))
+        if not exponent.is_Rational:
+            raise StatementError(f"unsupported exponent {exponent} in {expr}: exponents are rational numbers")
+        p = Power(int(exponent.p), int(exponent.q))
+        inside = self.term(base, scope, facts)
+        if p.denominator == 1 and p >= 0:
+            return inside.power(int(p))
+        value = self.normaliser.normal(self.unfold(inside, frozenset()), facts)
+        if p.denominator == 1 and not is_nonzero(value, self.env, facts):
+            raise Unestablished(
+                f"the denominator {base} is not known to be non-zero: state Positive({base}), or AtLeast(n, 1) "
+                "for the sizes of the rows it sums over"
+            )
+        if p.denominator != 1 and not (is_positive if p < 0 else is_nonnegative)(value, self.env, facts):
+            raise Unestablished(f"{base} under the root in {expr} is not known to be positive: state Positive({base})")
+        return Poly.atom(Atom("pow", parts=(inside,)), p)
+
+    def _exp(self, expr: Any, scope: Scope, facts: Facts) -> Poly:
+        return Poly.mono(Mono(argument=self.term(expr.args[0], scope, facts)))
+
+    def _log(self, expr: Any, scope: Scope, facts: Facts) -> Poly:
+        inside = self.term(expr.args[0], scope, facts)
+        value = self.normaliser.normal(self.unfold(inside, frozenset()), facts)
+        if not is_positive(value, self.env, facts):
+            raise Unestablished(f"{expr.args[0]} in {expr} is not known to be positive: state Positive({expr.args[0]})")
+        return Poly.atom(Atom("fn", "log", parts=(inside,)))
+
+    def _sum(self, expr: Any, scope: Scope, facts: Facts) -> Poly:
+        inner = dict(scope)
+        known = facts
+        opened: list[tuple[str, tuple[Ix, Ix]]] = []
+        for limit in reversed(expr.limits):  # SymPy's last limit is the outermost sum
+            if len(limit) != 3:
+                raise StatementError(f"a sum without a range in {expr}: write total(body, {limit[0]}, size)")
+            binder, low, high = limit
+            if not binder.is_integer:
+                raise StatementError(f"the binder {binder} of {expr} is not an integer: make it with index()")
+            for end in (low, high):
+                if end.is_infinite:
+                    raise StatementError(f"the range of {binder} in {expr} is not finite")
+            first, last = self.ix(low, inner, expr), self.ix(high, inner, expr)
+            if not known.implies((last - first).plus(1)):
+                raise Unestablished(
+                    f"the range {low} … {high} of {binder} may run backwards: state Ordered or AtLeast so that "
+                    f"{high} ≥ {low} − 1 follows"
+                )
+            name = fresh()
+            inner[binder] = Ix.var(name)
+            bounds = (Ix.var(name) - first, last - Ix.var(name))
+            known = known.given(bounds)
+            opened.append((name, bounds))
+        body = self.term(expr.function, inner, known)
+        for name, bounds in reversed(opened):
+            body = body.summed(name, bounds)
+        return body
+
+    def _delta(self, expr: Any, scope: Scope, facts: Facts) -> Poly:
+        a, b = (self.ix(x, scope, expr) for x in expr.args[:2])
+        return Poly.mono(Mono(equations=(a - b,)))
+
+    def _piecewise(self, expr: Any, scope: Scope, facts: Facts) -> Poly:
+        total = Poly({})
+        remaining = Poly.const(1)
+        for value, condition in expr.args:
+            here = remaining.times(self._condition(condition, scope))
+            remaining = remaining - here
+            # Each branch is read under what its own condition adds, where that is one bracket.
+            known = facts.given(here.terms[0][0].bounds) if len(here.terms) == 1 else facts
+            total = total + here.times(self.term(value, scope, known))
+        if not self.normaliser.normal(remaining, facts).is_zero:
+            raise StatementError(f"{expr} leaves a case open: end it with (value, True)")
+        return total
+
+    def _condition(self, condition: Any, scope: Scope) -> Poly:
+        """A condition on indices as a sum of brackets."""
+        if condition == sympy.true:
+            return Poly.const(1)
+        if condition == sympy.false:
+            return Poly({})
+        if isinstance(condition, sympy.And):
+            product = Poly.const(1)
+            for a in condition.args:
+                product = product.times(self._condition(a, scope))
+            return product
+        if isinstance(condition, sympy.Or):
+            none = Poly.const(1)
+            for a in condition.args:
+                none = none.times(Poly.const(1) - self._condition(a, scope))
+            return Poly.const(1) - none
+        if isinstance(condition, sympy.Not):
+            return Poly.const(1) - self._condition(condition.args[0], scope)
+        if not isinstance(condition, sympy.core.relational.Relational):
+            raise StatementError(f"unsupported condition {condition}")
+        difference = self.ix(condition.rhs, scope, condition) - self.ix(condition.lhs, scope, condition)
+        kind = condition.rel_op
+        if kind == "==":
+            return Poly.mono(Mono(equations=(difference,)))
+        if kind == "!=":
+            return Poly.const(1) - Poly.mono(Mono(equations=(difference,)))
+        bound = {"<=": difference, "<": difference.plus(-1), ">=": -difference, ">": (-difference).plus(-1)}[kind]
+        return Poly.mono(Mono(bounds=(bound,)))
+
+    def _diff(self, expr: Any, scope: Scope, facts: Facts) -> Poly:
+        """The array named in the entry is a variable: what is defined through it is unfolded down to it."""
+        entry = expr.entry
+        inside = self.term(expr.expr, scope, facts)
+        if isinstance(entry, sympy.Symbol) and not entry.is_integer:
+            self._symbol_name(entry)
+            return derivative(self.unfold(inside, self.opaque), entry.name, None, self)
+        if not isinstance(entry, sympy.Indexed):
+            raise StatementError(f"{expr} differentiates by {entry}: name an entry of an array, or a scalar")
+        indices = self._indices(entry, scope, facts)
+        name = _base_name(entry.base)
+        kept = self.unfold(inside, self.opaque | {name})
+        return self.unfold(derivative(kept, name, indices, self), self.opaque)
+
+    def require_positive(self, base: Poly, bounds: frozenset[Ix]) -> None:
+        """Roots are differentiated only where their base is known to be positive."""
+        known = self.facts.given(bounds)
+        if not is_positive(self.normaliser.normal(self.unfold(base, frozenset()), known), self.env, known):
+            raise Unestablished("a root is differentiated whose base is not known to be positive: state Positive(…)")
+
+    # ---- leaves ---------------------------------------------------------------------------------------------------
+
+    def _symbol_name(self, symbol: Any) -> str:
+        known = self.symbols.setdefault(symbol.name, symbol)
+        if known != symbol:
+            raise StatementError(f"two different symbols are named {symbol.name}: give each a name of its own")
+        if symbol.name.startswith(("#", "@", "%")) or symbol.name in self.arrays:
+            raise StatementError(f"the name {symbol.name} is taken: rename the symbol")
+        if symbol.is_positive and not symbol.is_integer:
+            self.env.positive |= {symbol.name}
+        elif symbol.is_nonzero and not symbol.is_integer:
+            self.env.nonzero |= {symbol.name}
+        return str(symbol.name)
+
+    def _symbol(self, symbol: Any) -> Poly:
+        self._check_bound(symbol, symbol)
+        if not symbol.is_real:
+            raise StatementError(f"the symbol {symbol} is not real: make it with scalar(), size() or index()")
+        return Poly.atom(Atom("var", self._symbol_name(symbol)))
+
+    def _check_bound(self, symbol: Any, where: Any) -> None:
+        if symbol.is_integer and not symbol.is_nonnegative and symbol not in self.ranged:
+            raise StatementError(f"unbound index {symbol} in {where}: sum over it, or state InRange({symbol}, …)")
+
+    def ix(self, expr: Any, scope: Scope, where: Any) -> Ix:
+        """An index expression: an integer polynomial in indices and sizes."""
+        if expr.is_Integer:
+            return Ix.const(int(expr))
+        if isinstance(expr, sympy.Symbol):
+            if expr in scope:
+                return scope[expr]
+            if not expr.is_integer:
+                raise StatementError(f"{expr} is used as an index in {where} and is not an integer")
+            self._check_bound(expr, where)
+            return Ix.var(self._symbol_name(expr))
+        if expr.is_Add:
+            total = Ix(())
+            for a in expr.args:
+                total = total + self.ix(a, scope, where)
+            return total
+        if expr.is_Mul or (expr.is_Pow and expr.exp.is_Integer and expr.exp > 0):
+            factors = expr.args if expr.is_Mul else [expr.base] * int(expr.exp)
+            product = Ix.const(1)
+            for a in factors:
+                product = product.times(self.ix(a, scope, where))
+            return product
+        raise StatementError(f"unsupported index {expr} in {where}: indices are integer polynomials")
+
+    def _indices(self, expr: Any, scope: Scope, facts: Facts) -> tuple[Ix, ...]:
+        base = expr.base
+        shape = base.shape
+        name = _base_name(base)
+        if shape is None:
+            raise StatementError(f"the array {name} in {expr} has no shape: make it with array(name, sizes…)")
+        known = self.arrays.setdefault(name, base)
+        if known != base or name in self.symbols:
+            raise StatementError(f"two different things are named {name}: give each a name of its own")
+        if len(shape) != len(expr.indices):
+            raise StatementError(f"{expr} has {len(expr.indices)} indices, and {name} has {len(shape)} axes")
+        found = []
+        extents = [self.ix(sympy.sympify(extent, strict=True), {}, base) for extent in shape]
+        local = facts.given(self.facts.bounds)
+        for value, extent, size in zip(expr.indices, extents, shape, strict=True):
+            place = self.ix(value, scope, expr)
+            if not (local.implies(place) and local.implies((extent - place).plus(-1))):
+                raise StatementError(
+                    f"mixed sizes: index {value} of {expr} is not known to lie in 0 … {size - 1}; "
+                    "check the range of the index against the shape of the array"
+                )
+            found.append(place)
+        return tuple(found)
+
+    def _entry(self, expr: Any, scope: Scope, facts: Facts) -> Poly:
+        return Poly.atom(Atom("at", _base_name(expr.base), self._indices(expr, scope, facts)))
+
+    # ---- definitions ----------------------------------------------------------------------------------------------
+
+    def definition(self, name: str, keep: frozenset[str]) -> tuple[tuple[str, ...], Poly]:
+        """(names of the indices, body) of a defined array, its own definitions unfolded down to those kept."""
+        memo = (name, keep)
+        if memo not in self._bodies:
+            d = self.definitions[name]
+            self._declare(d.body)
+            names = tuple(fresh() for _ in d.indices)
+            scope = dict(zip(d.indices, (Ix.var(v) for v in names), strict=True))
+            bounds = []
+            for v, extent in zip(names, d.array.shape, strict=True):
+                bounds += [Ix.var(v), (self.ix(extent, {}, d.array) - Ix.var(v)).plus(-1)]
+            body = self.term(sympy.sympify(d.body, strict=True), scope, self.facts.given(bounds))
+            if any(a == name for a in array_names(body)):
+                raise StatementError(f"{d.array} is defined through itself")
+            self._bodies[memo] = (names, self.unfold(body, keep))
+        return self._bodies[memo]
+
+    def unfold(self, poly: Poly, keep: frozenset[str]) -> Poly:
+        """Entries of defined arrays replaced by their bodies, except the arrays in `keep`."""
+        wanted = (self.definitions.keys() - keep) & array_names(poly)
+        if not wanted:
+            return poly
+        return replace_entries(poly, {name: self.definition(name, keep) for name in wanted})
+
+
+def _base_name(base: Any) -> str:
+    return str(getattr(base, "label", base))
+
+
+def array_names(poly: Poly) -> frozenset[str]:
+    """Names of all arrays in a sum, at any depth."""
+    known = poly.__dict__.get("arrays")
+    if known is None:
+        found: set[str] = set()
+        for m, _ in poly.terms:
+            for a, _ in m.factors:
+                if a.kind == "at":
+                    found.add(a.name)
+                for p in a.parts:
+                    found |= array_names(p)
+            if m.argument:
+                found |= array_names(m.argument)
+        known = poly.__dict__["arrays"] = frozenset(found)
+    return known
+
+
+def replace_entries(poly: Poly, bodies: Mapping[str, tuple[tuple[str, ...], Poly]]) -> Poly:
+    """Array entries replaced by their definitions, inside powers and functions too, capture avoided."""
+    if not array_names(poly) & bodies.keys():
+        return poly
+    total = Poly({})
+    for m, c in poly.terms:
+        product = Poly.const(c)
+        plain: list[tuple[Atom, Power]] = []
+        for a, p in m.factors:
+            if a.kind == "at" and a.name in bodies:
+                names, body = bodies[a.name]
+                value = body.substitute(dict(zip(names, a.indices, strict=True)))
+                whole = p.denominator == 1 and p > 0
+                product = product.times(value.power(int(p)) if whole else Poly.atom(Atom("pow", parts=(value,)), p))
+            elif a.parts:
+                plain.append((Atom(a.kind, a.name, a.indices, tuple(replace_entries(x, bodies) for x in a.parts)), p))
+            else:
+                plain.append((a, p))
+        argument = replace_entries(m.argument, bodies) if m.argument else None
+        frame = Mono((), m.bounds, m.equations, plain, argument)
+        total = total + wrap(frame, m.binders, product)
+    return total

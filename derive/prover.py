@@ -1,0 +1,158 @@
+"""Judging an equality with two checkers that share no code.
+
+Guarantees: `Proved` means that the normal form of lhs − rhs is empty for all sizes, and that exact arithmetic modulo a
+prime agrees at drawn sizes. A normal form that is empty where the arithmetic disagrees is a fault of this program and
+raises CheckersDisagree. `Refuted` always carries a witness over the reals.
+Does not: say "false" for what it can't show; that is `ExactAtSizes` or `Unknown`, with the reason.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Any
+
+import sympy
+
+from derive.errors import CheckersDisagree, DeriveError, StatementError
+from derive.importer import Importer, Unestablished
+from derive.language import Diff
+from derive.normal import TooLarge
+from derive.rules import rule
+from derive.step import Relation, Step
+from derive.verdict import Verdict
+
+
+@dataclass(frozen=True)
+class FirstAnswer:
+    """What the normal form came to. zero: lhs − rhs is 0 for all sizes. reason: why not, if it is not."""
+
+    zero: bool
+    reason: str = ""
+    missing: bool = False
+
+
+def first_checker(lhs: Any, rhs: Any, assumptions: Iterable[Any] = (), *, opaque: Iterable[str] = ()) -> FirstAnswer:
+    """The all-sizes normal form of lhs − rhs. Raises StatementError for a statement that can't be read.
+
+    opaque: names of defined arrays to keep as they are; a softmax among them is differentiated by its lemma.
+    """
+    try:
+        importer = Importer(assumptions, opaque)
+        importer.declare(lhs, rhs)
+        left, right = importer.statement(lhs), importer.statement(rhs)
+        zero = importer.normaliser.is_zero(left - right)
+    except Unestablished as missing:
+        return FirstAnswer(False, str(missing), missing=True)
+    except TooLarge as limit:
+        return FirstAnswer(False, str(limit))
+    if zero:
+        return FirstAnswer(True)
+    if importer.normaliser.blocked:
+        return FirstAnswer(
+            False,
+            "a denominator would have to be non-zero, and the assumptions don't say so: state AtLeast(n, 1) for the "
+            "sizes of the rows it sums over, or Positive(denominator)",
+            missing=True,
+        )
+    return FirstAnswer(False, "the normal form of the difference is not empty")
+
+
+def prove(
+    lhs: Any,
+    rhs: Any,
+    assumptions: Iterable[Any] = (),
+    relation: Relation = "=",
+    *,
+    opaque: Iterable[str] = (),
+) -> Verdict:
+    """Prove a statement of your own: lhs relation rhs, in SymPy, under side conditions from `derive.assumptions`.
+
+    Returns Proved (both checkers pass), Refuted (with a witness over the reals), ExactAtSizes (true at all drawn
+    sizes, not shown for all) or Unknown. Raises StatementError for what can't be read, and CheckersDisagree when the
+    two checkers contradict each other. Relations other than "=" can be refuted here; to prove one, write its steps
+    with the rules of `derive.rules`.
+
+    >>> from derive.language import array, index, size, total
+    >>> n = size("n")
+    >>> x, i, j = array("x", n), index("i"), index("j")
+    >>> first_checker(total(x[i], i, n) ** 2, total(total(x[i] * x[j], i, n), j, n)).zero
+    True
+    """
+    lhs, rhs = sympy.sympify(lhs, strict=True), sympy.sympify(rhs, strict=True)
+    conditions = tuple(assumptions)
+    if relation != "=":
+        return _only_refute(lhs, rhs, relation, conditions)
+    first = first_checker(lhs, rhs, conditions, opaque=opaque)
+    if first.missing:
+        return Verdict.unknown(first.reason)
+    return _combine(first, lhs, rhs, conditions)
+
+
+def _combine(first: FirstAnswer, lhs: Any, rhs: Any, conditions: tuple[Any, ...]) -> Verdict:
+    from derive import modular
+
+    try:
+        second = modular.check(lhs, rhs, conditions)
+    except modular.Outside as outside:
+        if first.zero:
+            return Verdict.unknown(
+                f"the normal form agrees, and the second checker can't read the statement: {outside}"
+            )
+        return _refute_or(lhs, rhs, "=", conditions, Verdict.unknown(first.reason))
+    if first.zero and not second.agrees:
+        raise CheckersDisagree(
+            f"the normal form says that {lhs} = {rhs} for all sizes, and arithmetic modulo a prime says no at "
+            f"{second.witness}: this is a fault of attnproof; please report it with the statement"
+        )
+    if first.zero:
+        return Verdict.proved(
+            "all sizes",
+            checkers=("normal form", "modular"),
+            sizes=second.sizes,
+            error_probability=second.error_probability,
+        )
+    if second.agrees:
+        return Verdict.exact_at_sizes(
+            f"{len(second.sizes)} drawn sizes; not shown for all",
+            sizes=second.sizes,
+            error_probability=second.error_probability,
+        )
+    return _refute_or(lhs, rhs, "=", conditions, Verdict.unknown(first.reason))
+
+
+def _only_refute(lhs: Any, rhs: Any, relation: Relation, conditions: tuple[Any, ...]) -> Verdict:
+    reason = f"no single rule proves a statement with {relation!r}: write its steps with the rules of derive.rules"
+    return _refute_or(lhs, rhs, relation, conditions, Verdict.unknown(reason))
+
+
+def _refute_or(lhs: Any, rhs: Any, relation: Relation, conditions: tuple[Any, ...], otherwise: Verdict) -> Verdict:
+    from derive import intervals
+
+    try:
+        witness = intervals.refute(lhs, rhs, relation, conditions)
+    except StatementError:
+        return otherwise  # intervals can't evaluate it; that decides nothing
+    if witness is None:
+        return otherwise
+    return Verdict.refuted("false at a witness", witness=witness)
+
+
+@rule("normal-form")
+def normal_form(step: Step) -> Verdict:
+    """Equality for all sizes: the normal form of lhs − rhs is empty, and exact arithmetic modulo a prime agrees.
+
+    Sound because each rewriting of the normal form keeps the value, and it uses nothing but the step's assumptions.
+    Needs: relation "=". data["opaque"] names defined arrays to keep as they are; a softmax among them is then
+    differentiated by the lemma "softmax.jacobian", which the step must name as a premise.
+    """
+    if step.relation != "=":
+        return Verdict.unknown("the normal form decides equalities only")
+    opaque = tuple(step.data.get("opaque", ()))
+    if opaque and "softmax.jacobian" not in step.premises and _differentiates(step):
+        raise DeriveError("a step that differentiates an opaque softmax must name the premise softmax.jacobian")
+    return prove(step.lhs, step.rhs, step.assumptions, opaque=opaque)
+
+
+def _differentiates(step: Step) -> bool:
+    return bool(step.lhs.has(Diff) or step.rhs.has(Diff))
