@@ -207,12 +207,14 @@ class Importer:
         if p.denominator == 1 and p >= 0:
             return inside.power(int(p))
         value = self.normaliser.normal(self.unfold(inside, frozenset()), facts)
-        if p.denominator == 1 and not is_nonzero(value, self.env, facts):
+        if p.denominator == 1 and not self.normaliser.holds_in_all_cases(is_nonzero, value, facts):
             raise Unestablished(
                 f"the denominator {base} is not known to be non-zero: state Positive({base}), or AtLeast(n, 1) "
                 "for the sizes of the rows it sums over"
             )
-        if p.denominator != 1 and not (is_positive if p < 0 else is_nonnegative)(value, self.env, facts):
+        if p.denominator != 1 and not self.normaliser.holds_in_all_cases(
+            is_positive if p < 0 else is_nonnegative, value, facts
+        ):
             raise Unestablished(f"{base} under the root in {expr} is not known to be positive: state Positive({base})")
         return Poly.atom(Atom("pow", parts=(inside,)), p)
 
@@ -222,7 +224,7 @@ class Importer:
     def _log(self, expr: Any, scope: Scope, facts: Facts) -> Poly:
         inside = self.term(expr.args[0], scope, facts)
         value = self.normaliser.normal(self.unfold(inside, frozenset()), facts)
-        if not is_positive(value, self.env, facts):
+        if not self.normaliser.holds_in_all_cases(is_positive, value, facts):
             raise Unestablished(f"{expr.args[0]} in {expr} is not known to be positive: state Positive({expr.args[0]})")
         return Poly.atom(Atom("fn", "log", parts=(inside,)))
 

@@ -9,24 +9,26 @@ Does not: decide equality. A difference that isn't reduced to the empty sum is "
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from fractions import Fraction
 
 from derive.binders import canonical, name_binders
+from derive.cases import first_case, poly_in_case, split_case
 from derive.errors import DeriveError
 from derive.index import Facts, Ix
 from derive.powers import function, power, split_exponent
-from derive.ranges import count_binder, join, point_options, reduce_bounds, solve_equations, undo_shift
+from derive.ranges import count_binder, join, point_options, reduce_bounds, solve_equations, solve_free, undo_shift
 from derive.reduction import ORDERS, absorb
 from derive.signs import Environment, is_nonzero
 from derive.terms import Atom, Mono, Poly, Power, merged, wrap
 
+SignTest = Callable[[Poly, Environment, Facts], bool]
 _MOST_TERMS = 4000
 _MOST_STEPS = 40000
 
 
-class TooLarge(DeriveError):
-    """The normal form grew past the limit; the answer is "not shown"."""
+class NotShown(DeriveError):
+    """The normal form was given up: it grew past the limit, or met a case in which a denominator vanishes."""
 
 
 class Normaliser:
@@ -61,6 +63,27 @@ class Normaliser:
         others = (Normaliser(self.env, order) for order in ORDERS if order != self.order)
         return any(other.normal(form).is_zero for other in others)
 
+    def holds_in_all_cases(self, test: SignTest, poly: Poly, facts: Facts, depth: int = 4) -> bool:
+        """A sign test on a normal form, tried in each case of its brackets on free indices if it fails as a whole."""
+        if test(poly, self.env, facts):
+            return True
+        case = first_case(poly) if depth else None
+        if case is None:
+            return False
+        is_equation, bracket = case
+        inside, outside = (poly_in_case(poly, is_equation, bracket, holds=h) for h in (True, False))
+        if is_equation:
+            solved = solve_free(bracket)
+            if solved is None:
+                return False
+            inside, known_inside, known_outside = inside.substitute(solved), facts, facts
+        else:
+            known_inside, known_outside = facts.given({bracket}), facts.given({(-bracket).plus(-1)})
+        return all(
+            known.contradictory or self.holds_in_all_cases(test, self.normal(part, known), known, depth - 1)
+            for part, known in ((inside, known_inside), (outside, known_outside))
+        )
+
     def _normal(self, poly: Poly, facts: Facts, depth: int) -> Poly:
         table: dict[Mono, Fraction] = {}
         pending = list(poly.terms)
@@ -81,7 +104,7 @@ class Normaliser:
                     else:
                         pending += [(m, c * d) for m, d in changed.terms]
                 if len(pending) + len(table) > _MOST_TERMS:
-                    raise TooLarge("the normal form has too many terms")
+                    raise NotShown("the normal form has too many terms")
             table = {m: c for m, c in table.items() if c}
             joined = join(table, facts)
             if joined is None:
@@ -115,7 +138,7 @@ class Normaliser:
         if memo not in self._monos:
             self._steps += 1
             if self._steps > _MOST_STEPS:
-                raise TooLarge("the normal form took too many steps")
+                raise NotShown("the normal form took too many steps")
             self._monos[memo] = self._change(mono, facts, depth)
         return self._monos[memo]
 
@@ -133,12 +156,11 @@ class Normaliser:
         rebuilt = self._rebuilt(mono, inner, depth)
         if rebuilt is not None:
             return rebuilt
-        for changed in (
-            absorb(mono, facts, self.env, self.order, self.blocked),
-            count_binder(mono, facts),
-        ):
-            if changed is not None:
-                return changed
+        changed = (
+            split_case(mono) or absorb(mono, facts, self.env, self.order, self.blocked) or count_binder(mono, facts)
+        )
+        if changed is not None:
+            return changed
         reduced = reduce_bounds(mono, facts)
         if reduced.key != mono.key:
             return Poly.mono(reduced)
@@ -187,7 +209,7 @@ class Normaliser:
             if base.is_zero and p > 0:
                 return Poly({})
             if base.is_zero:
-                raise DeriveError("a denominator vanishes for all sizes")
+                raise NotShown("a denominator vanishes in one of the cases")
             new = power(base, p, self.env, inner)
         else:
             value = function(atom.name, parts, self.env, inner)

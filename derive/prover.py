@@ -17,7 +17,7 @@ import sympy
 from derive.errors import CheckersDisagree, DeriveError, StatementError
 from derive.importer import Importer, Unestablished
 from derive.language import Diff
-from derive.normal import TooLarge
+from derive.normal import NotShown
 from derive.rules import rule
 from derive.step import Relation, Step
 from derive.verdict import Verdict
@@ -44,7 +44,7 @@ def first_checker(lhs: Any, rhs: Any, assumptions: Iterable[Any] = (), *, opaque
         zero = importer.normaliser.is_zero(left - right)
     except Unestablished as missing:
         return FirstAnswer(False, str(missing), missing=True)
-    except TooLarge as limit:
+    except NotShown as limit:
         return FirstAnswer(False, str(limit))
     if zero:
         return FirstAnswer(True)

@@ -22,6 +22,10 @@ _ZERO = Poly({})
 
 def solve_equations(mono: Mono, facts: Facts, env: Environment) -> Poly | None:
     """Contract one equation: with a binder, substitute it; with free indices only, rename by it. None: no change."""
+    for bound in mono.bounds:
+        if -bound in mono.bounds:
+            equations = mono.equations | {bound}
+            return Poly.mono(Mono(mono.binders, mono.bounds - {bound, -bound}, equations, mono.factors, mono.argument))
     for equation in sorted(mono.equations, key=lambda e: e.key):
         others = mono.equations - {equation}
         if equation.is_constant:
@@ -70,6 +74,15 @@ def _use_free_equation(mono: Mono, equation: Ix, others: frozenset[Ix]) -> Poly 
             return Poly.mono(Mono(mono.binders, mono.bounds, others | {normal}, mono.factors, mono.argument))
         normal = Ix.var(v) - value
         return substitute(rest, {v: value}).where(equations=(normal,))
+    return None
+
+
+def solve_free(equation: Ix) -> dict[str, Ix] | None:
+    """The substitution of one variable that an equation gives, if one occurs with coefficient ±1."""
+    for v in sorted(equation.free, reverse=True):
+        linear = equation.linear_in(v)
+        if linear is not None and abs(linear[0]) == 1:
+            return {v: -linear[1] if linear[0] == 1 else linear[1]}
     return None
 
 
