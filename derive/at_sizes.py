@@ -64,8 +64,13 @@ class Evaluator:
         return self._eval(expr, {}, ())
 
     def value_at(self, expr: Any, indices: Mapping[Any, int]) -> Any:
-        """The value where some free indices have other values than those of the instance."""
-        return Evaluator(self.statement, {**self.globals, **indices}, self.ops).value(expr)
+        """The value where some ranged free indices have other values than those of the instance."""
+        kept = self.globals
+        self.globals = {**kept, **indices}
+        try:
+            return self.value(expr)
+        finally:
+            self.globals = kept
 
     def _eval(self, expr: Any, env: Mapping[Any, int], seeds: tuple[_Seed, ...]) -> Any:
         if not expr.args:
@@ -81,9 +86,10 @@ class Evaluator:
         return self._memo[key]
 
     def _facts(self, expr: Any) -> _Info:
-        """Which bound symbols and which arrays (through abbreviations too) the value of expr depends on."""
+        """Which indices and which arrays (through abbreviations too) the value of expr depends on."""
         if expr not in self._info:
             arrays: set[str] = set()
+            indices = free_symbols(expr)
             todo = [expr]
             while todo:
                 for node in sympy.preorder_traversal(todo.pop()):
@@ -91,9 +97,11 @@ class Evaluator:
                         label = label_of(node)
                         arrays.add(label)
                         if label in self.statement.definitions:
-                            todo.append(self.statement.definitions[label].body)
-            bound = tuple(sorted(free_symbols(expr) & self.statement.binders, key=str))
-            self._info[expr] = _Info(bound, frozenset(arrays))
+                            definition = self.statement.definitions[label]
+                            todo.append(definition.body)
+                            indices |= free_symbols(definition.body) - set(definition.indices)
+            varying = indices & (self.statement.binders | {r.index for r in self.statement.ranges})
+            self._info[expr] = _Info(tuple(sorted(varying, key=str)), frozenset(arrays))
         return self._info[expr]
 
     def _atom(self, expr: Any, env: Mapping[Any, int]) -> Any:

@@ -9,7 +9,7 @@ Does not: look at conditions in words, or at Positive and ZeroOne, which concern
 from __future__ import annotations
 
 import random
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
@@ -109,7 +109,7 @@ class Statement:
     def _everything(self) -> frozenset[Any]:
         found = set(self.free_symbols)
         for one in self.assumptions:
-            for value in vars(one).values() if not isinstance(one, (str, Defined, Positive)) else ():
+            for value in vars(one).values() if isinstance(one, (InRange, AtLeast, Ordered, Distinct)) else ():
                 if isinstance(value, sympy.Basic) and not isinstance(value, (sympy.IndexedBase, sympy.Indexed)):
                     found |= value.free_symbols
         for node in self.nodes:
@@ -244,7 +244,7 @@ def instances(
                 values[s] = rng.randint(min(pool) - 1, max(pool))
             if distinct and len({values[s] for s in counting}) < len(counting):
                 continue
-            if not _place(statement.ranges, values, rng):
+            if not _place(statement.ranges, values, lambda ends: rng.randint(*ends)):
                 continue
             if all(integer(a.size, values) >= a.least for a in composite) and all(_meets(a, values) for a in order):
                 break
@@ -253,8 +253,8 @@ def instances(
         yield values
 
 
-def _place(ranges: Sequence[InRange], values: dict[Any, int], rng: random.Random) -> bool:
-    """Draw every free index in its range, those whose ends depend on others after them. False for an empty range."""
+def _place(ranges: Sequence[InRange], values: dict[Any, int], pick: Callable[[tuple[int, int]], int]) -> bool:
+    """Pick every free index in its range, those whose ends depend on others after them. False for an empty range."""
     waiting = list(ranges)
     while waiting:
         later = []
@@ -270,11 +270,27 @@ def _place(ranges: Sequence[InRange], values: dict[Any, int], rng: random.Random
                 continue
             if low > high:
                 return False
-            values[one.index] = rng.randint(low, high)
+            values[one.index] = pick((low, high))
         if len(later) == len(waiting):
             raise StatementError(f"the range of {later[0].index} depends on a symbol without a value: {later[0]}")
         waiting = later
     return True
+
+
+def placements(statement: Statement, values: dict[Any, int], rng: random.Random, count: int) -> list[dict[Any, int]]:
+    """Up to `count` different placements of the free indices at the same sizes, all conditions met: the one given, the
+    first and the last place of every range (where a range that is one too short shows), then random ones."""
+    order = [a for a in statement.assumptions if isinstance(a, (Ordered, Distinct))]
+    sizes = {s: v for s, v in values.items() if s not in {r.index for r in statement.ranges}}
+    found = [values]
+    picks: list[Any] = [min, max, *[lambda ends: rng.randint(*ends)] * (3 * count)]
+    for pick in picks if statement.ranges else ():
+        if len(found) >= count:
+            break
+        one = dict(sizes)
+        if _place(statement.ranges, one, pick) and one not in found and all(_meets(a, one) for a in order):
+            found.append(one)
+    return found
 
 
 def _meets(condition: Any, values: Mapping[Any, int]) -> bool:

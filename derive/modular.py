@@ -30,13 +30,14 @@ import sympy
 from derive.assumptions import Assumption, ZeroOne
 from derive.at_sizes import Evaluator, Unreadable, show
 from derive.errors import StatementError
-from derive.instances import Statement, instances, label_of
+from derive.instances import Statement, instances, label_of, placements
 from derive.modular_bound import Degree, Degrees, NoBound
 from derive.modular_field import SMOOTH_PRIMES, Field, Outside, Undefined, exponential
 
 __all__ = ["ModularResult", "Outside", "check"]
 
 _ATTEMPTS = 40
+_PLACES = 4
 
 
 @dataclass(frozen=True)
@@ -78,17 +79,17 @@ def _check(lhs: Any, rhs: Any, assumptions: tuple[Assumption, ...], draws: int, 
     unbounded: list[dict[str, int]] = []
     used: set[str] = set()
     for number in range(draws):
-        values, left, right, field, error = _one_draw(statement, drawn, powers, f"{seed}.{number}")
-        used |= field.used
-        plain = {str(k): v for k, v in values.items()}
-        if not _same(left, right, field):
-            witness = {"sizes": plain, "lhs": left.v, "rhs": right.v, "seed": seed}
-            return ModularResult(False, 0.0, (plain,), witness, uninterpreted=tuple(sorted(used)))
-        key = tuple(sorted(plain.items()))
-        if error is None:
-            unbounded.append(plain)
-        else:
-            errors[key] = errors.get(key, 1.0) * error
+        for values, left, right, field, error in _one_draw(statement, drawn, powers, f"{seed}.{number}"):
+            used |= field.used
+            plain = {str(k): v for k, v in values.items()}
+            if not _same(left, right, field):
+                witness = {"sizes": plain, "lhs": left.v, "rhs": right.v, "seed": seed}
+                return ModularResult(False, 0.0, (plain,), witness, uninterpreted=tuple(sorted(used)))
+            key = tuple(sorted(plain.items()))
+            if error is None:
+                unbounded.append(plain)
+            else:
+                errors[key] = errors.get(key, 1.0) * error
     return ModularResult(
         agrees=True,
         error_probability=max(errors.values(), default=1.0),
@@ -100,8 +101,9 @@ def _check(lhs: Any, rhs: Any, assumptions: tuple[Assumption, ...], draws: int, 
 
 def _one_draw(
     statement: Statement, drawn: Any, powers: Mapping[Any, int], seed: str
-) -> tuple[dict[Any, int], Any, Any, Field, float | None]:
-    """One draw at which both sides are defined: sizes, both residues, the field, and its error bound if there is one.
+) -> list[tuple[dict[Any, int], Any, Any, Field, float | None]]:
+    """One draw of sizes and values at which both sides are defined, at several places of the free indices: for each
+    place the instance, both residues, the field, and the error bound if there is one.
 
     Whether a division by zero happens depends on the values drawn, so such a draw is repeated, first with other
     values at the same sizes (that keeps the bound valid), then at other sizes.
@@ -110,14 +112,18 @@ def _one_draw(
     for attempt in range(_ATTEMPTS):
         if attempt % 4 == 0:
             values = next(drawn)
-            bits, error = _bound(statement, values, powers)
+            places = placements(statement, values, random.Random(f"places{seed}"), _PLACES)
+            bits, errors = _bounds(statement, places, powers)
         field = Field(int.from_bytes(f"{seed}.{attempt}".encode(), "big"), bits, zero_one=zero_one, powers=powers)
         evaluator = Evaluator(statement, values, field)
         try:
-            left, right = (evaluator.value(side) for side in statement.expressions)
+            sides = [[evaluator.value_at(side, place) for side in statement.expressions] for place in places]
         except Undefined:
             continue
-        return values, left, right, field, error
+        return [
+            (place, left, right, field, error)
+            for place, (left, right), error in zip(places, sides, errors, strict=True)
+        ]
     raise Outside(f"every draw met a division by zero or a missing root, the last at {show(values)}")
 
 
@@ -131,18 +137,28 @@ def _same(left: Any, right: Any, field: Field) -> bool:
     return exps[0] is not None and exps[0] == exps[1]
 
 
-def _bound(statement: Statement, values: Mapping[Any, int], powers: Mapping[Any, int]) -> tuple[int, float | None]:
+def _bounds(
+    statement: Statement, places: Sequence[dict[Any, int]], powers: Mapping[Any, int]
+) -> tuple[int, list[float | None]]:
+    """Exponent bits for one draw, and the error bound at each placement of the free indices."""
     sizes = Degrees(powers)
-    evaluator = Evaluator(statement, values, sizes)
+    evaluator = Evaluator(statement, places[0], sizes)
+    differences: list[Degree | None] = []
+    for place in places:
+        try:
+            left, right = (evaluator.value_at(side, place) for side in statement.expressions)
+            difference: Degree = left + -right
+            if sizes.fresh and (left.logs or right.logs):
+                # The exponentials may be what is compared, see _same.
+                difference = sizes.function("exp", left) + -sizes.function("exp", right) + difference
+            differences.append(difference)
+        except NoBound:
+            differences.append(None)
     try:
-        left, right = (evaluator.value(side) for side in statement.expressions)
-        difference: Degree = left + -right
-        if sizes.fresh and (left.logs or right.logs):
-            # The exponentials may be what is compared, see _same.
-            difference = sizes.function("exp", left) + -sizes.function("exp", right) + difference
-        return sizes.bound(difference)
+        bits = max((sizes.best_bits(d) for d in differences if d is not None), default=64)
+        return bits, [None if d is None else sizes.bound(d, bits) for d in differences]
     except NoBound:
-        return 64, None
+        return 64, [None] * len(places)
 
 
 def _powers(statement: Statement) -> dict[Any, int]:

@@ -238,23 +238,21 @@ class Degrees:
                 result = result * factor
         return result
 
-    def bound(self, difference: Degree) -> tuple[int, float]:
-        """(bits of B, error probability): the B that makes the bound least. Raises NoBound."""
+    def bound(self, difference: Degree, bits: int) -> float:
+        """The error probability of one draw with exponents below 2^bits. Raises NoBound."""
         if len(self.surds) > 1:
             raise NoBound("exponents with different square roots in front")
         below = _UNIT
         for one, count in difference.below.values():
             below = below * one.to(count)
-        best = (1, 1.0)
-        for bits in range(8, 200, 2):
-            error = self._one(difference.top, bits)
-            pairs = len(self.fresh) ** 2
-            for x in self.fresh:
-                error += pairs * self._one(x.top * x.top, bits) if pairs else 0
-            undefined = self._one(below, bits)
-            if undefined < 0.5 and error / (1 - undefined) < best[1]:
-                best = (bits, error / (1 - undefined))
-        return best
+        error = self._one(difference.top, bits)
+        error += sum(len(self.fresh) ** 2 * self._one(x.top * x.top, bits) for x in self.fresh)
+        undefined = self._one(below, bits)
+        return min(1.0, error / (1 - undefined)) if undefined < 0.5 else 1.0
+
+    def best_bits(self, difference: Degree) -> int:
+        """The number of exponent bits that makes the bound least."""
+        return min(range(8, 200, 8), key=lambda bits: self.bound(difference, bits))
 
     def _one(self, size: Size, bits: int) -> float:
         collide = Fraction(size.terms**2 * size.power, 2 << bits)

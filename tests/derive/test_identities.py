@@ -1,0 +1,55 @@
+"""The prover against random index calculus, and the generator against both evaluators."""
+
+import pytest
+import sympy
+
+from benchmarks.identities import falsehoods, truths
+from derive import intervals, modular
+from tests.derive.identities import CLASSES, CONDITIONS, LURES, falsehood, identity
+
+TRUE, FALSE = 300, 300
+
+
+def test_the_generator_makes_true_identities() -> None:
+    """Judged by the evaluators alone, so that a fault of the generator is not taken for one of the prover."""
+    for seed in range(60):
+        one = identity(seed)
+        assert 1 <= len(one.classes) <= 6
+        assert modular.check(one.lhs, one.rhs, CONDITIONS, draws=2).agrees, str(one)
+        assert intervals.refute(one.lhs, one.rhs, "=", CONDITIONS, draws=6) is None, str(one)
+
+
+def test_the_generator_is_seeded() -> None:
+    assert identity(7) == identity(7)
+    assert identity(7) != identity(8)
+    assert falsehood(7) == falsehood(7)
+
+
+@pytest.mark.parametrize("name", CLASSES)
+def test_every_class_can_be_asked_for(name: str) -> None:
+    assert all(name in identity(seed, name).classes for seed in range(3))
+
+
+def test_names_of_binders_clash_on_purpose() -> None:
+    """Some renamed sums carry the name of a free index or of another sum: the lures for a capturing prover."""
+    clashes = 0
+    for seed in range(80):
+        one = identity(seed, "rename")
+        binders = [node.limits[0][0] for node in sympy.preorder_traversal(one.rhs) if isinstance(node, sympy.Sum)]
+        clashes += any(b in one.rhs.free_symbols for b in binders) or len(set(binders)) < len(binders)
+        assert any(b in LURES for b in binders)
+    assert clashes >= 15
+
+
+def test_true_identities_are_proved_in_every_class() -> None:
+    survey = truths(range(TRUE))
+    assert not survey.faults
+    short = {name: round(survey.share(name), 3) for name in CLASSES if survey.share(name) < 0.95}
+    assert not short, [str(one) for one, _ in survey.gaps[:5]]
+
+
+def test_no_falsehood_is_proved() -> None:
+    survey = falsehoods(range(FALSE))
+    assert survey.made.total() == FALSE
+    assert len(survey.made) == 8
+    assert not survey.faults, [(why, str(one)) for one, why in survey.faults[:5]]
