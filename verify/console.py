@@ -50,11 +50,13 @@ def table(title: str, header: Sequence[str], rows: Sequence[Sequence[object]]) -
     from rich import box
     from rich.console import Console
     from rich.table import Table
+    from rich.text import Text
 
     shown = Table(title=title, box=box.SIMPLE_HEAD, title_justify="left", title_style="bold")
     for name in header:
         shown.add_column(name, overflow="fold")
     for row in rows:
-        shown.add_row(*(str(cell) for cell in row))
+        # As Text: square brackets in a cell are what they are, not rich's markup.
+        shown.add_row(*(Text(str(cell)) for cell in row))
     console = Console(width=None if sys.stdout.isatty() else 120)
     console.print(shown)

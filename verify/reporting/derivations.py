@@ -1,0 +1,152 @@
+"""Claims with their steps, as text, Markdown, LaTeX and data.
+
+Guarantees: a page is printed from the very steps that were checked, in their order, with the rule of each and the
+verdict of the claim; nothing on it depends on the machine, so that it can be compared to the byte.
+Does not: prove; verdicts are given.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import TYPE_CHECKING, Any
+
+from verify.reporting.formulas import WORDS, block, latex
+
+if TYPE_CHECKING:
+    from derive.catalogue import Claim
+    from derive.step import Step
+    from derive.verdict import Verdict
+
+Proved = Sequence[tuple["Claim", "Verdict"]]
+_KINDS = ("Proved", "ExactAtSizes", "Numeric", "Assumed", "Unknown", "Refuted")
+
+
+def record(claim: Claim, verdict: Verdict) -> dict[str, Any]:
+    """One claim as plain data."""
+    return {
+        "id": claim.id,
+        "title": dict(claim.title),
+        "statement": f"{claim.lhs} {WORDS[claim.relation]} {claim.rhs}",
+        "assumptions": [str(a) for a in claim.assumptions],
+        "source": str(claim.source),
+        "steps": [_step_record(s) for s in claim.steps],
+        "verdict": verdict.to_json(),
+    }
+
+
+def _step_record(step: Step) -> dict[str, Any]:
+    return {
+        "statement": f"{step.lhs} {WORDS[step.relation]} {step.rhs}",
+        "rule": step.rule,
+        "premises": list(step.premises),
+        "note": step.note.get("en", ""),
+    }
+
+
+def plain_text(claim: Claim, verdict: Verdict) -> str:
+    """A claim for the terminal."""
+    lines = [f"{claim.id}: {claim.title['en']}", f"  {claim.lhs} {WORDS[claim.relation]} {claim.rhs}"]
+    if claim.assumptions:
+        lines.append(f"  for {'; '.join(str(a) for a in claim.assumptions)}")
+    if len(claim.steps) > 1:
+        for number, step in enumerate(claim.steps, 1):
+            lines.append(f"  {number}. {step.lhs} {WORDS[step.relation]} {step.rhs}   [{_by(step)}]")
+    else:
+        lines.append(f"  by {_by(claim.steps[0])}")
+    return "\n".join([*lines, f"  source: {claim.source}", f"  {verdict}"])
+
+
+def _by(step: Step) -> str:
+    return step.rule + (f", from {', '.join(step.premises)}" if step.premises else "")
+
+
+def latex_text(claim: Claim, verdict: Verdict) -> str:
+    """A claim as a LaTeX fragment: statement, steps, verdict."""
+    rows = [rf"{latex(claim.lhs)} &{_relation(claim.relation)} {latex(claim.rhs)}"]
+    if len(claim.steps) > 1:
+        rows = [rf"{latex(claim.lhs)} &{_relation(s.relation)} {latex(s.rhs)}" for s in claim.steps[:1]]
+        rows += [rf"&{_relation(s.relation)} {latex(s.rhs)}" for s in claim.steps[1:]]
+    body = " \\\\\n".join(rows)
+    return f"% {claim.id}: {claim.title['en']}\n% {verdict}\n\\begin{{align*}}\n{body}\n\\end{{align*}}"
+
+
+def _relation(name: str) -> str:
+    from verify.reporting.formulas import RELATIONS
+
+    return RELATIONS[name]
+
+
+def markdown(claim: Claim, verdict: Verdict, *, language: str = "en") -> str:
+    """A claim as a section of a Markdown page."""
+    parts = [f"### {claim.id}", f"**{claim.title[language]}.** {verdict}"]
+    parts.append(block(claim.lhs, claim.relation, claim.rhs))
+    if claim.assumptions:
+        parts.append("\n".join(["Conditions:", "", *(f"- {_code(str(a))}" for a in claim.assumptions)]))
+    parts.append(_steps(claim))
+    if note := claim.note.get(language):
+        parts.append(note)
+    parts.append(f"Source: {claim.source}")
+    return "\n\n".join(parts)
+
+
+def _code(text: str) -> str:
+    """Conditions hold symbols that Markdown would read as emphasis."""
+    return f"`{text}`"
+
+
+def _steps(claim: Claim) -> str:
+    if len(claim.steps) == 1:
+        return f"One step, by `{claim.steps[0].rule}`{_premises(claim.steps[0])}."
+    parts = ["Steps:"]
+    for number, step in enumerate(claim.steps, 1):
+        note = f" {step.note['en']}" if step.note.get("en") else ""
+        parts.append(f"{number}. by `{step.rule}`{_premises(step)}.{note}")
+        parts.append(block(step.lhs, step.relation, step.rhs))
+    return "\n\n".join(parts)
+
+
+def _premises(step: Step) -> str:
+    return f", from {', '.join(f'`{p}`' for p in step.premises)}" if step.premises else ""
+
+
+def tally(verdicts: Iterable[Verdict]) -> str:
+    """Counts of verdicts by kind, strongest first: `12 Proved, 1 Numeric`."""
+    kinds = [v.kind.title for v in verdicts]
+    return ", ".join(f"{kinds.count(k)} {k}" for k in _KINDS if k in kinds) or "none"
+
+
+def page(proved: Proved) -> str:
+    """The whole page of derivations."""
+    families: dict[str, list[tuple[Claim, Verdict]]] = {}
+    for claim, verdict in proved:
+        families.setdefault(claim.id.split(".")[0], []).append((claim, verdict))
+    parts = [
+        "# Derivations",
+        "Every statement below is for symbolic sizes. A verdict is the weakest of its steps': `Proved` needs two "
+        "independent checkers, `Unknown` is not `Refuted`. Made by `attnproof report`; one claim again: "
+        "`attnproof derive CLAIM`.",
+        f"{len(proved)} claims: {tally(v for _, v in proved)}.",
+        "\n".join(
+            ["| claim | what it says | verdict |", "|---|---|---|"]
+            + [f"| [{c.id}](#{c.id.replace('.', '')}) | {c.title['en']} | {v.kind.title} |" for c, v in proved]
+        ),
+    ]
+    for family, members in families.items():
+        parts.append(f"## {family}")
+        parts += [markdown(claim, verdict) for claim, verdict in members]
+    parts += ["## Rules", _rules(proved), "## References", references([c for c, _ in proved])]
+    return "\n\n".join(parts) + "\n"
+
+
+def _rules(proved: Proved) -> str:
+    from derive.rules import rules
+
+    known = rules()
+    used = sorted({s.rule for c, _ in proved for s in c.steps})
+    return "\n".join(f"- `{name}`: {(known[name].__doc__ or '').strip().splitlines()[0]}" for name in used)
+
+
+def references(claims: Iterable[Claim]) -> str:
+    """The sources used, each once."""
+    unplaced = {c.source.key: str(c.source.at("")) for c in claims}
+    return "\n".join(f"- {text}" for _, text in sorted(unplaced.items()))

@@ -1,0 +1,109 @@
+"""The pages that `attnproof report` writes beside the derivations: correctness, scaling, and real weights.
+
+Guarantees: each is a function of results; nothing of the machine or the moment is on it. Does not: run anything.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from verify.reporting import markdown
+from verify.reporting.formulas import block
+from verify.studies.study import Cell, StudyResult
+
+if TYPE_CHECKING:
+    from verify.crosschecks import CrossCheck
+
+_PARTS = {
+    "exact": "both sides in 50 digits",
+    "formula": "formula in float64",
+    "computed": "`compute` in float64",
+}
+
+
+def correctness(checks: Sequence[CrossCheck]) -> str:
+    """The page of cross-checks."""
+    parts = [
+        "# Correctness",
+        "Every claim of `derive` against numbers, three times: both sides evaluated node by node in 50 digits at drawn "
+        "sizes and inputs; the right side as a float64 function against its value in many digits, within the "
+        "worst-case rounding bound of its own operations; and what `compute` computes, within the bound of the plain "
+        "algorithm. A dash means that a comparison does not apply (an expectation, a limit, no such call); the list "
+        "below says why. Made by `attnproof report`.",
+        _counts(checks),
+    ]
+    rows: list[tuple[Cell, ...]] = [(f"`{c.claim}`", c.status, *(_share(c, p) for p in _PARTS)) for c in checks]
+    parts.append(markdown.table(("claim", "outcome", *_PARTS.values()), rows))
+    reasons = _reasons(checks)
+    if reasons:
+        parts += ["## What did not apply", reasons]
+    return "\n\n".join(parts) + "\n"
+
+
+def _counts(checks: Sequence[CrossCheck]) -> str:
+    found = {name: [c.parts[name].status for c in checks] for name in _PARTS}
+    rows = [
+        (text, *(found[name].count(status) for status in ("agrees", "differs", "skipped")))
+        for name, text in _PARTS.items()
+    ]
+    return markdown.table(("comparison", "agree", "differ", "do not apply"), rows)
+
+
+def _share(check: CrossCheck, name: str) -> str:
+    """Agreement in a word; the share of the bound depends on the machine's exp and stays off the page."""
+    part = check.parts[name]
+    if part.status == "skipped":
+        return "–"
+    if name == "exact":
+        return "agrees" if part.status == "agrees" else "differs"
+    return "within" if part.status == "agrees" else f"{part.worst:.1g} times the bound"
+
+
+def _reasons(checks: Sequence[CrossCheck]) -> str:
+    grouped: dict[str, list[str]] = {}
+    for check in checks:
+        for name, part in check.parts.items():
+            if part.status == "skipped":
+                grouped.setdefault(f"{_PARTS[name]}: {part.detail}", []).append(f"`{check.claim}`")
+    return "\n".join(f"- {reason} ({', '.join(ids)})" for reason, ids in sorted(grouped.items()))
+
+
+def scaling(main: StudyResult, others: Sequence[StudyResult], image: str | None) -> str:
+    """The page of the variance studies on drawn queries and keys."""
+    import derive
+
+    law, scaled = derive.claim("variance.scores"), derive.claim("variance.scaled")
+    parts = [
+        "# Scaling",
+        "Why scores are divided by √d_k: how the variance of q·k grows with d_k, measured on drawn queries and keys "
+        "beside the proved law. Made by `attnproof report`; real weights are on [their own page](weights.md).",
+        "## The law",
+        block(law.lhs, law.relation, law.rhs),
+        "with independent components of means μ and standard deviations σ; for zero means",
+        block(scaled.lhs, scaled.relation, scaled.rhs),
+        "## Normal components",
+        markdown.study(main, image=image),
+        "Scores of one block of N queries and N keys are not independent; every interval here is between independent "
+        "blocks, of which there are as many as the precision needs.",
+    ]
+    if others:
+        parts += ["## Other components", "The law needs means and variances only, so any components obey it."]
+        parts += [f"### {r.data['q']}, {r.data['k']}\n\n{markdown.study(r, tables=('Levels',))}" for r in others]
+    return "\n\n".join(parts) + "\n"
+
+
+def weights(result: StudyResult, image: str | None) -> str:
+    """The page of the study on a real model."""
+    parts = [
+        "# Real weights",
+        "The same scores on a trained model, which is read from a package and never imported. For any queries and "
+        "keys, exactly,",
+        "$$\n\\frac{1}{n}\\sum_i \\mathrm{Var}_j\\, S_{ij} = s^2\\, \\mathrm{tr}(M_q \\Sigma_k)\n$$",
+        "with s the scale, M_q the second moment of the queries and Σ_k the covariance of the keys. It splits into "
+        "what independent isotropic components would give, s² d_k σ_q² σ_k², what the alignment of the two covariances "
+        "adds, and what the mean query adds. Made by `attnproof report`.",
+        f"## {result.title}",
+        markdown.study(result, image=image),
+    ]
+    return "\n\n".join(parts) + "\n"
