@@ -13,13 +13,15 @@ from typing import Any, Literal
 
 import numpy as np
 
-from compute import plain
+from compute import plain, tiled, tiled_backward
 from compute.arrays import Array, device_errors
 from compute.errors import InputError
 from compute.meaning import Problem, resolve, same_library
 from compute.spec import Spec
 
 Algorithm = Literal["auto", "plain", "shifted", "online", "bounded"]
+# Below this many scores, whole matrices are quicker than a loop over tiles.
+FEW_CELLS = 1 << 16
 ALGORITHMS = ("auto", "plain", "shifted", "online", "bounded")
 
 
@@ -134,7 +136,8 @@ def attention_backward(
     grad_output = _like(problem, "grad_output", grad_output, (*rows, problem.v.shape[-1]))
     grad_lse = None if grad_lse is None else _like(problem, "grad_lse", grad_lse, rows)
     output = None if output is None else _like(problem, "output", output, (*rows, problem.v.shape[-1]))
-    lse = None if lse is None else _like(problem, "lse", lse, rows)
+    if lse is not None:
+        lse = _like(problem, "lse", lse, rows) * problem.work.type(math.log(spec.lse_base))
     with device_errors(problem.xp):
         return solve_backward(problem, grad_output, grad_lse, output, lse, algorithm, threads)
 
@@ -142,9 +145,12 @@ def attention_backward(
 # -- which algorithm ------------------------------------------------------------------------------------------------
 
 
-def solve(problem: Problem, algorithm: Algorithm, threads: int | None) -> tuple[Array, Array]:
+def solve(problem: Problem, algorithm: str, threads: int | None) -> tuple[Array, Array]:
     """(output, natural log-sum-exp) in the work dtype, with the head axis that a 2-D call lacks."""
-    return plain.forward(problem.whole(), shifted=choose(problem, algorithm) != "plain")
+    named = choose(problem, algorithm)
+    if named in ("plain", "shifted"):
+        return plain.forward(problem.whole(), shifted=named == "shifted")
+    return tiled.forward(problem, bounded=named == "bounded", threads=threads)
 
 
 def solve_backward(
@@ -153,22 +159,31 @@ def solve_backward(
     grad_lse: Array | None,
     output: Array | None,
     lse: Array | None,
-    algorithm: Algorithm,
+    algorithm: str,
     threads: int | None,
 ) -> Gradients:
     """Gradients in the callers' shapes and dtypes."""
     named = choose(problem, algorithm)
-    part = problem.whole()
-    g = plain.backward(part, grad_output, grad_lse, shifted=named != "plain")
+    if named in ("plain", "shifted"):
+        g = plain.backward(problem.whole(), grad_output, grad_lse, shifted=named == "shifted")
+        dk, dv = over_groups(problem, g.dk), over_groups(problem, g.dv)
+        dq, dbias, dsink, dscale = g.dq, g.dbias, g.dsink, g.dscale
+    else:
+        bounded = named == "bounded"
+        t = tiled_backward.backward(problem, grad_output, grad_lse, output, lse, bounded=bounded, threads=threads)
+        dq, dk, dv, dbias, dsink, dscale = t.dq, t.dk, t.dv, t.dbias, t.dsink, float(t.dscale.sum())
+    if problem.bias_shape is not None:
+        dbias = summed_to(dbias, problem.bias_shape).astype(problem.bias_dtype)
+    if problem.sink is not None:
+        assert problem.sink_shape is not None
+        dsink = summed_to(dsink, problem.sink_shape).astype(problem.sink.dtype)
     return Gradients(
-        dq=rounded(problem, g.dq, problem.q.dtype),
-        dk=rounded(problem, over_groups(problem, g.dk), problem.k.dtype),
-        dv=rounded(problem, over_groups(problem, g.dv), problem.v.dtype),
-        dbias=None
-        if problem.bias_shape is None
-        else summed_to(problem, g.dbias, problem.bias_shape).astype(problem.bias_dtype),
-        dsink=None if g.dsink is None else sink_gradient(problem, g.dsink),
-        dscale=g.dscale,
+        dq=rounded(problem, dq, problem.q.dtype),
+        dk=rounded(problem, dk, problem.k.dtype),
+        dv=rounded(problem, dv, problem.v.dtype),
+        dbias=None if problem.bias_shape is None else dbias,
+        dsink=None if problem.sink is None else dsink,
+        dscale=dscale,
     )
 
 
@@ -176,7 +191,10 @@ def choose(problem: Problem, algorithm: str) -> str:
     """The algorithm that runs; InputError for an unknown name."""
     if algorithm not in ALGORITHMS:
         raise InputError(f"algorithm is {algorithm!r}: expected one of {', '.join(ALGORITHMS)}")
-    return "shifted" if algorithm == "auto" else algorithm
+    if algorithm != "auto":
+        return algorithm
+    cells = math.prod(problem.batch) * problem.h * problem.n * problem.m
+    return "shifted" if cells <= FEW_CELLS else "bounded"
 
 
 # -- shapes, bases, dtypes ------------------------------------------------------------------------------------------
@@ -203,18 +221,10 @@ def over_groups(problem: Problem, grad: Array) -> Array:
     return grad.reshape(*grad.shape[:-3], -1, problem.groups, *grad.shape[-2:]).sum(axis=-3)
 
 
-def summed_to(problem: Problem, grad: Array, shape: tuple[int, ...]) -> Array:
-    """A gradient of the broadcast shape, summed back to the shape that was broadcast."""
-    extra = grad.ndim - len(shape)
-    grad = grad.sum(axis=tuple(range(extra)))
+def summed_to(grad: Array, shape: tuple[int, ...]) -> Array:
+    """A gradient summed back to the shape that was broadcast to its own."""
+    grad = grad.sum(axis=tuple(range(grad.ndim - len(shape))))
     return grad.sum(axis=tuple(i for i, size in enumerate(shape) if size == 1), keepdims=True)
-
-
-def sink_gradient(problem: Problem, dsink: Array) -> Array:
-    """(*batch, h) summed back to the sink's own shape, in its dtype (float64 for a number)."""
-    assert problem.sink is not None
-    assert problem.sink_shape is not None
-    return summed_to(problem, dsink, problem.sink_shape).astype(problem.sink.dtype)
 
 
 def _like(problem: Problem, name: str, array: Array, shape: tuple[int, ...]) -> Array:

@@ -84,6 +84,18 @@ class Problem:
     def work(self) -> Any:
         return work_dtype(self.q.dtype)
 
+    @cached_property
+    def turned_keys(self) -> Array:
+        """All keys in the work dtype with RoPE applied (the keys themselves without it), made once a call."""
+        rope = self.spec.rope
+        if rope is None:
+            return self.k
+        out = self.xp.empty(self.k.shape, dtype=self.work)
+        for start in range(0, self.m, 4096):
+            block = self.k[..., start : start + 4096, :].astype(self.work, copy=False)
+            out[..., start : start + 4096, :] = rotary.rotate(self.xp, block, rope.k_offset + start, rope)
+        return out
+
     def whole(self) -> Part:
         """All heads at once."""
         return Part(self, (), ALL)
@@ -194,9 +206,7 @@ class Part:
         return block if rope is None else rotary.rotate(self.xp, block, rope.q_offset + (rows.start or 0), rope)
 
     def keys(self, cols: slice = ALL) -> Array:
-        block = self._key_value(self.problem.k, cols).astype(self.dtype, copy=False)
-        rope = self.spec.rope
-        return block if rope is None else rotary.rotate(self.xp, block, rope.k_offset + (cols.start or 0), rope)
+        return self._key_value(self.problem.turned_keys, cols).astype(self.dtype, copy=False)
 
     def values(self, cols: slice = ALL) -> Array:
         return self._key_value(self.problem.v, cols).astype(self.dtype, copy=False)

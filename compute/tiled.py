@@ -1,0 +1,239 @@
+"""Attention in tiles: O(n) memory, one pass over the keys, fast on NumPy.
+
+Guarantees: the same meaning as the plain formulas (all masks come from compute.meaning); beside inputs and output a
+thread works in its buffers alone (compute.tiles); what a masked key holds is inert, to the bit; results don't depend
+on the thread count.
+Does not: give the bits of the plain formulas (the order of sums differs), or of another tile shape.
+
+"online" keeps each row's running maximum (Milakov and Gimelshein 2018, section 3; Dao et al. 2022, algorithm 1).
+"bounded" holds the shift of a row at 0 where compute.shift proves that safe; the other rows of a block run online in
+the same products, so that the choice for one row can't touch another. Logits carry a factor log2 e, so exp is exp2.
+The sum of the weights comes from a column of ones beside the values.
+"""
+
+from __future__ import annotations
+
+import functools
+import math
+from collections.abc import Callable
+
+import numpy as np
+
+from compute import shift
+from compute.arrays import Array, Namespace
+from compute.errors import InputError
+from compute.meaning import Part, Problem
+from compute.plain import mean_value
+from compute.select import clean, finite, leaks
+from compute.threads import count, run
+from compute.tiles import LN2, LOG2E, Buffer, Plan, plan
+
+
+class Space:
+    """What one thread works in."""
+
+    def __init__(self, xp: Namespace, shape: Plan, d_k: int, d_v: int, dtype: object) -> None:
+        self.scores = Buffer(xp, shape.rows * shape.cols, dtype)
+        self.queries = Buffer(xp, shape.band * d_k, dtype)
+        self.sums = Buffer(xp, shape.band * (d_v + 1), dtype)
+        self.piece = Buffer(xp, shape.rows * (d_v + 1), dtype)
+        self.values = Buffer(xp, shape.cols * (d_v + 1), dtype)
+
+
+def forward(problem: Problem, *, bounded: bool, threads: int | None = None) -> tuple[Array, Array]:
+    """(output (*batch, h, n, d_v), natural log-sum-exp (*batch, h, n)) in the work dtype."""
+    xp, shape = problem.xp, plan(problem)
+    workers = count(threads) if xp is np else 1
+    d_k, d_v = problem.q.shape[-1], problem.v.shape[-1]
+    out = xp.empty((*problem.batch, problem.h, problem.n, d_v), dtype=problem.work)
+    lse = xp.empty((*problem.batch, problem.h, problem.n), dtype=problem.work)
+    problem.turned_keys  # noqa: B018  made once, before threads share it
+    extents: dict[tuple[tuple[int, ...], int], list[shift.Extent]] = {}
+    tasks: list[Callable[[Space], None]] = []
+    with np.errstate(all="ignore"):
+        for part in problem.heads():
+            tiles = None
+            if bounded and may_bound(problem):
+                home = (part.batch, part.head // problem.groups)
+                if home not in extents:
+                    extents[home] = shift.per_tile(part, shape)
+                tiles = extents[home]
+            at = (*part.batch, part.head)
+            tasks += [
+                functools.partial(_band, part, band, shape, tiles, out[(*at, band)], lse[(*at, band)])
+                for band in shape.bands(problem.n)
+            ]
+    run(tasks, lambda: Space(xp, shape, d_k, d_v, problem.work), workers)
+    return out, lse
+
+
+def may_bound(problem: Problem) -> bool:
+    """Whether a bound on τ‖q‖‖k‖ bounds the logits, and each row's keys are a range that the bound can follow."""
+    return not problem.additive and problem.slopes is None and problem.mask is None and problem.spec.window is None
+
+
+def _band(
+    part: Part, band: slice, shape: Plan, tiles: list[shift.Extent] | None, out: Array, lse: Array, space: Space
+) -> None:
+    with np.errstate(all="ignore"):
+        state = _State(part, band, shape, tiles, space)
+        lo, hi = part.span(band)
+        for cols in shape.columns(lo, hi):
+            state.take(cols)
+        state.finish(out, lse)
+
+
+class _State:
+    """The rows of one band: running shift and sums, both for logits in units of log2."""
+
+    def __init__(self, part: Part, band: slice, shape: Plan, tiles: list[shift.Extent] | None, space: Space) -> None:
+        self.part, self.band, self.space, self.xp = part, band, space, part.xp
+        self.kind = part.dtype.type
+        self.blocks = list(shape.blocks(band))
+        rows, d_v = band.stop - band.start, part.d_v
+        sink = None if part.sink is None else self.kind(part.sink * LOG2E)
+        self.sums = space.sums.shaped(rows, d_v + 1)
+        self.sums[...] = 0
+        self.top = self.xp.full((rows, 1), -math.inf if sink is None else sink, dtype=part.dtype)
+        if sink is not None:
+            self.sums[:, d_v] = 0 if sink == -math.inf else 1
+        self.met = self.xp.zeros(rows, dtype=bool)  # rows that have seen a key
+        self.leaks: Array | None = None
+        raw = part.queries(band)
+        self.safe: list[Array | None] = [self._safe(rows, tiles, shape, raw, sink) for rows in self.blocks]
+        self.all_safe = [safe is not None and bool(safe.all()) for safe in self.safe]
+        factor = part.scale * (LOG2E if part.softcap is None else 1 / part.softcap)
+        self.queries = space.queries.shaped(rows, part.d_k)
+        self.xp.multiply(raw, self.kind(factor), out=self.queries)
+
+    def _safe(
+        self, rows: slice, tiles: list[shift.Extent] | None, shape: Plan, raw: Array, sink: Array | None
+    ) -> Array | None:
+        """Which rows hold the shift 0; their state starts there. None where none does."""
+        if tiles is None:
+            return None
+        here = self._local(rows)
+        safe = shift.safe_rows(self.part, rows, tiles, shape, raw[here])
+        if not bool(safe.any()):
+            return None
+        self.top[here][safe] = 0
+        if sink is not None:
+            self.sums[here, -1] = self.xp.where(safe, self.xp.exp2(sink), self.sums[here, -1])
+        return safe
+
+    def _local(self, rows: slice) -> slice:
+        return slice(rows.start - self.band.start, rows.stop - self.band.start)
+
+    def take(self, cols: slice) -> None:
+        """Let the band's rows see these keys."""
+        xp, part = self.xp, self.part
+        d_v = part.d_v
+        keys, given = part.keys(cols).T, part.values(cols)
+        values = self.space.values.shaped(cols.stop - cols.start, d_v + 1)
+        values[:, d_v] = 1
+        whole = finite(xp, given)
+        values[:, :d_v] = given if whole else clean(xp, given)
+        for rows, safe, all_safe in zip(self.blocks, self.safe, self.all_safe, strict=True):
+            lo, hi = part.span(rows)
+            if hi <= cols.start or lo >= cols.stop:
+                continue
+            here = self._local(rows)
+            allowed = part.allowed(rows, cols)
+            if allowed is None:
+                self.met[here] = True
+            else:
+                self.met[here] |= xp.broadcast_to(allowed, (rows.stop - rows.start, cols.stop - cols.start)).any(
+                    axis=-1
+                )
+            weights = self._scores(rows, cols, here, keys)
+            if all_safe:
+                xp.exp2(weights, out=weights)
+                if allowed is not None:
+                    xp.copyto(weights, self.kind(0), where=~allowed)
+            else:
+                if allowed is not None:
+                    xp.copyto(weights, self.kind(-math.inf), where=~allowed)
+                self._shift(weights, here, safe)
+            self._add(weights, values, rows, cols, here)
+            if not whole:
+                self._leak(given, allowed, rows, cols, here)
+
+    def _scores(self, rows: slice, cols: slice, here: slice, keys: Array) -> Array:
+        """Logits times log2 e, masks aside."""
+        xp, part = self.xp, self.part
+        s = self.space.scores.shaped(rows.stop - rows.start, cols.stop - cols.start)
+        xp.matmul(self.queries[here], keys, out=s)
+        if part.softcap is not None:
+            xp.tanh(s, out=s)
+            xp.multiply(s, self.kind(part.softcap * LOG2E), out=s)
+        bias = part.bias(rows, cols)
+        if bias is not None:
+            s += bias * self.kind(LOG2E)
+        return s
+
+    def _shift(self, s: Array, here: slice, safe: Array | None) -> None:
+        """Weights in place of logits, relative to the new maximum (0 for safe rows); sums follow."""
+        xp = self.xp
+        before = self.top[here]
+        top = xp.maximum(before, s.max(axis=-1, keepdims=True))
+        if safe is not None:
+            top[safe] = 0
+        base = xp.where(top == -math.inf, self.kind(0), top)
+        s -= base
+        xp.exp2(s, out=s)
+        self.sums[here] *= xp.exp2(before - base)
+        self.top[here] = top
+
+    def _add(self, weights: Array, values: Array, rows: slice, cols: slice, here: slice) -> None:
+        xp = self.xp
+        drop = self.part.dropout(rows, cols)
+        total = None
+        if drop is not None:
+            total = weights.sum(axis=-1)
+            weights *= drop
+        piece = self.space.piece.shaped(rows.stop - rows.start, values.shape[1])
+        xp.matmul(weights, values, out=piece)
+        if total is not None:
+            piece[:, -1] = total
+        self.sums[here] += piece
+
+    def _leak(self, given: Array, allowed: Array | None, rows: slice, cols: slice, here: slice) -> None:
+        """Note which rows see a value that is not finite."""
+        xp = self.xp
+        seen = xp.ones((rows.stop - rows.start, cols.stop - cols.start), dtype=bool)
+        if allowed is not None:
+            seen &= allowed
+        drop = self.part.dropout(rows, cols)
+        if drop is not None:
+            seen &= drop != 0
+        if self.leaks is None:
+            self.leaks = xp.zeros((self.met.shape[0], self.part.d_v), dtype=self.part.dtype)
+        self.leaks[here] += leaks(xp, given, seen)
+
+    def finish(self, out: Array, lse: Array) -> None:
+        """Write the band's output and log-sum-exp."""
+        xp, part = self.xp, self.part
+        total = self.sums[:, -1:]
+        empty = ~self.met[:, None]
+        if part.sink is not None and part.sink != -math.inf:
+            empty = xp.zeros_like(empty)
+        bare = bool(empty.any())
+        if bare:
+            total = xp.where(empty, self.kind(1), total)
+        xp.divide(self.sums[:, :-1], total, out=out)
+        if self.leaks is not None:
+            out += self.leaks
+        base = xp.where(self.top == -math.inf, self.kind(0), self.top)
+        lse[...] = ((base + xp.log2(total)) * self.kind(LN2))[:, 0]
+        if bare:
+            self._fill(out, lse, empty)
+
+    def _fill(self, out: Array, lse: Array, empty: Array) -> None:
+        part, rule = self.part, self.part.spec.empty_row
+        lse[empty[:, 0]] = -math.inf
+        if rule == "error":
+            row = self.band.start + int(self.xp.argmax(empty[:, 0]))
+            where = (*part.batch, part.head, row)
+            raise InputError(f"row {where} has no key that takes part, and the Spec says empty_row='error'")
+        fill = {"zero": 0.0, "nan": math.nan}.get(rule)
+        out[empty[:, 0]] = mean_value(part) if fill is None else fill
