@@ -64,4 +64,26 @@ DAO = Source(
     "NeurIPS 2022, arXiv:2205.14135",
     "https://arxiv.org/abs/2205.14135",
 )
+GLOROT = Source(
+    "glorot2010",
+    "Glorot, Bengio",
+    "Understanding the difficulty of training deep feedforward neural networks",
+    2010,
+    "AISTATS 2010",
+)
+LECUN = Source(
+    "lecun1998",
+    "LeCun, Bottou, Orr, Müller",
+    "Efficient BackProp",
+    1998,
+    "Neural Networks: Tricks of the Trade",
+)
+HE = Source(
+    "he2015",
+    "He, Zhang, Ren, Sun",
+    "Delving Deep into Rectifiers: Surpassing Human-Level Performance on ImageNet Classification",
+    2015,
+    "ICCV 2015, arXiv:1502.01852",
+    "https://arxiv.org/abs/1502.01852",
+)
 HERE = Source("attnproof", "the attnproof authors", "Derived and checked in attnproof", 2026)

@@ -1,0 +1,145 @@
+"""Moments of attention scores at symbolic sizes: mean, variance, covariance, cumulants, any power.
+
+>>> from derive import moments
+>>> from derive.language import size
+>>> d_k = size("d_k")
+>>> q = moments.vector("q", d_k, law=moments.gaussian())
+>>> k = moments.vector("k", d_k, law=moments.gaussian())
+>>> moments.expect((q @ k) ** 4)
+3*d_k**2 + 6*d_k
+>>> moments.excess_kurtosis(q @ k)
+6/d_k
+
+Guarantees: results are exact for every value of the sizes. `expect` works by additive cumulants where they apply and
+by index diagrams elsewhere; `method="both"` runs both and raises CheckersDisagree if they differ. Claims about moments
+are judged by the rule "moment-routes" (`derive.moments.checking`).
+Does not: simulate, or know a distribution (`derive.distributions` does, for Gaussian components).
+"""
+
+from __future__ import annotations
+
+from typing import Any, Literal
+
+import sympy
+
+from derive.errors import CheckersDisagree, InputError
+from derive.moments import algebra
+from derive.moments.diagrams import expect_by_diagrams
+from derive.moments.laws import (
+    Law,
+    from_cumulants,
+    gaussian,
+    laplace,
+    mean_variance,
+    rademacher,
+    shaped,
+    shifted_exponential,
+    student,
+    truncated_gaussian,
+    uniform,
+)
+from derive.moments.layers import NotLayered, expect_by_layers
+from derive.moments.model import Model, model_of
+from derive.moments.nodes import cumulants_of
+from derive.moments.objects import Array, Quantity, correlated, fixed, matrix, vector
+from derive.moments.reader import read
+
+Method = Literal["auto", "diagrams", "cumulants", "both"]
+
+__all__ = [
+    "Array",
+    "Law",
+    "Quantity",
+    "correlated",
+    "covariance",
+    "cumulant",
+    "excess_kurtosis",
+    "expect",
+    "fixed",
+    "from_cumulants",
+    "gaussian",
+    "laplace",
+    "large",
+    "matrix",
+    "mean_variance",
+    "rademacher",
+    "shaped",
+    "shifted_exponential",
+    "skewness",
+    "student",
+    "truncated_gaussian",
+    "uniform",
+    "variance",
+    "vector",
+]
+
+
+def expect(quantity: Quantity, *, method: Method = "auto") -> Any:
+    """E of a random quantity, expanded, exact in every size.
+
+    method: "cumulants" (fast; needs a sum of independent terms over one axis), "diagrams" (any polynomial), "auto",
+    or "both". Raises MomentError where a moment that is needed does not exist or was not given.
+    """
+    if not isinstance(quantity, Quantity):
+        raise InputError(f"expect: expected a random quantity such as (q @ k) ** 2, got {type(quantity).__name__}")
+    return _expected(quantity.expr, model_of(quantity.assumptions()), method)
+
+
+def _expected(expr: Any, model: Model, method: Method) -> Any:
+    polynomial = read(expr)
+    if method == "diagrams":
+        return expect_by_diagrams(polynomial, model)
+    if method == "cumulants":
+        return expect_by_layers(polynomial, model)
+    try:
+        found = expect_by_layers(polynomial, model)
+    except NotLayered:
+        if method == "both":
+            raise
+        return expect_by_diagrams(polynomial, model)
+    if method == "both":
+        other = expect_by_diagrams(polynomial, model)
+        if not algebra.same(found, other):
+            raise CheckersDisagree(f"additive cumulants give {found}, diagrams {other} for {expr}")
+    return found
+
+
+def covariance(one: Quantity, other: Quantity) -> Any:
+    """E[xy] − E[x] E[y]."""
+    return sympy.expand(expect(one * other) - expect(one) * expect(other))
+
+
+def variance(quantity: Quantity) -> Any:
+    """E[x²] − E[x]²."""
+    return covariance(quantity, quantity)
+
+
+def cumulant(quantity: Quantity, order: int) -> Any:
+    """The cumulant of this order, 1 to 10; the second is the variance, the third the third central moment."""
+    if order not in range(1, 11):
+        raise InputError(f"cumulant: expected an order from 1 to 10, got {order}")
+    return cumulants_of([sympy.S.One] + [expect(quantity**r) for r in range(1, order + 1)])[order]
+
+
+def skewness(quantity: Quantity) -> Any:
+    """κ₃ / κ₂^(3/2)."""
+    return sympy.factor(cumulant(quantity, 3)) / sympy.sqrt(sympy.factor(variance(quantity))) ** 3
+
+
+def excess_kurtosis(quantity: Quantity) -> Any:
+    """κ₄ / κ₂²: kurtosis − 3, which is 0 for a Gaussian."""
+    return sympy.cancel(cumulant(quantity, 4) / variance(quantity) ** 2)
+
+
+def large(expr: Any, size: Any, *, terms: int = 1) -> Any:
+    """The first `terms` terms of an expression for large size, in falling powers of it.
+
+    >>> from derive.language import size
+    >>> d = size("d_k")
+    >>> large(3 + 6 / d, d), large(3 * d * (d + 2), d, terms=2)
+    (3, 3*d_k**2 + 6*d_k)
+    """
+    found = sympy.S.Zero
+    for _ in range(terms):
+        found += algebra.leading_term(sympy.sympify(expr, strict=True) - found, size)
+    return found

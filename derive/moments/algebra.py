@@ -223,3 +223,33 @@ def same(one: Any, other: Any) -> bool:
 def difference_at(one: Any, other: Any, values: Mapping[Any, Any]) -> Any:
     """one − other with exact numbers put in; 0 or a number that shows they differ."""
     return (sympy.sympify(one, strict=True) - sympy.sympify(other, strict=True)).xreplace(dict(values))
+
+
+def leading_term(expr: Any, size: Any) -> Any:
+    """The term of the highest power of size, as size → ∞, of a fraction of polynomials in size and √size."""
+    top, bottom = fraction_of(expr)
+    if not top:
+        return sympy.S.Zero
+    high, numerator = _highest(top, size)
+    low, denominator = _highest(bottom, size)
+    return sympy.factor(expression_of(numerator) / expression_of(denominator)) * size ** sympy.Rational(high - low, 2)
+
+
+def _highest(poly: Poly, size: Any) -> tuple[int, Poly]:
+    """(twice the highest power of size, its coefficient)."""
+    root = Root(generator(size))
+    parts: dict[int, Poly] = {}
+    for monomial, value in poly.items():
+        twice = sum(2 * e if g == size else e for g, e in monomial if g in (size, root))
+        rest = frozenset((g, e) for g, e in monomial if g not in (size, root))
+        if any(size in _symbols(g) for g, _ in rest):
+            raise StatementError(f"the growth of {[g for g, _ in rest]} with {size} is not known here")
+        parts.setdefault(twice, {})[rest] = value
+    top = max(parts)
+    return top, parts[top]
+
+
+def _symbols(g: Any) -> set[Any]:
+    if isinstance(g, Root):
+        return {s for m, _ in g.inside for h, _ in m for s in _symbols(h)}
+    return set(g.free_symbols)

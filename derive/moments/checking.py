@@ -13,13 +13,14 @@ from typing import Any
 
 import sympy
 
+from derive.assumptions import AtLeast
 from derive.errors import CheckersDisagree, MomentError, StatementError
 from derive.moments import algebra
 from derive.moments.diagrams import expect_by_diagrams
 from derive.moments.enumeration import at, enumerated
 from derive.moments.layers import NotLayered, expect_by_layers
 from derive.moments.model import GaussianPair, Model, model_of
-from derive.moments.nodes import NODES, Expect, PowerSum, in_expectations
+from derive.moments.nodes import NODES, Expect, in_expectations
 from derive.moments.reader import read
 from derive.rules import rule
 from derive.step import Step
@@ -28,8 +29,9 @@ from derive.verdict import Verdict
 # Values for the scalars of a law, and for correlations, which need a rational √(1 − ρ²).
 _SCALARS = [sympy.Rational(*pq) for pq in ((3, 5), (2, 1), (1, 2), (3, 1), (4, 5), (3, 2), (5, 2), (2, 3), (7, 2))]
 _CORRELATIONS = (sympy.Rational(3, 5), sympy.Rational(-4, 5))
-# Outcomes a case may have: enough for two by two weights with two values each.
-_MOST = 1_000
+# Outcomes a case may have, and how many a case may have where less leaves fewer than two cases.
+_MOST, _MOST_IF_FEW = 1_500, 7_000
+_CASES = 4
 
 
 @rule("moment-routes")
@@ -45,6 +47,9 @@ def moment_routes(step: Step) -> Verdict:
     """
     if step.relation != "=":
         return Verdict.unknown(f"the rule moment-routes checks equalities, not {step.relation!r}")
+    unstated = _may_be_zero(step)
+    if unstated:
+        return Verdict.unknown(f"divides by {', '.join(unstated)}, which may be 0: state AtLeast(size, 1)")
     try:
         return _judge(step, model_of(step.assumptions))
     except (MomentError, StatementError) as reason:
@@ -83,6 +88,14 @@ def _judge(step: Step, model: Model) -> Verdict:
     return Verdict.proved("all sizes", routes=["index diagrams", "additive cumulants"], enumerated=checked)
 
 
+def _may_be_zero(step: Step) -> list[str]:
+    """Symbols under a fraction bar that neither their own assumptions nor `AtLeast` keep from 0."""
+    below = {p.base for side in (step.lhs, step.rhs) for p in side.atoms(sympy.Pow) if p.exp.is_negative}
+    stated = {a.size for a in step.assumptions if isinstance(a, AtLeast) and a.least >= 1}
+    symbols = set().union(*(b.free_symbols for b in below))
+    return sorted(str(s) for s in symbols if not s.is_positive and s not in stated)
+
+
 def _right_side(rhs: Any, model: Model) -> Any:
     """The right side may itself hold expectations (a step of a chain): they are worked out by diagrams."""
     return evaluate(rhs, model, "diagrams")
@@ -90,10 +103,17 @@ def _right_side(rhs: Any, model: Model) -> Any:
 
 def _enumeration(step: Step, model: Model) -> tuple[list[str], dict[str, Any] | None]:
     """Small cases that agree, as text, and the first that does not, as a witness."""
+    done, witness = _cases(step, model, _MOST)
+    if witness is None and len(done) < 2:
+        done, witness = _cases(step, model, _MOST_IF_FEW)
+    return done, witness
+
+
+def _cases(step: Step, model: Model, most: int) -> tuple[list[str], dict[str, Any] | None]:
     done: list[str] = []
     for values in small_cases(step, model):
         try:
-            left, right = enumerated(step.lhs, model, values, most=_MOST), _right_value(step.rhs, model, values)
+            left, right = enumerated(step.lhs, model, values, most=most), _right_value(step.rhs, model, values, most)
         except MomentError:
             continue
         if not algebra.same(left, right):
@@ -101,44 +121,51 @@ def _enumeration(step: Step, model: Model) -> tuple[list[str], dict[str, Any] | 
             return done, {"values": shown, "left": str(left), "right": str(right)}
         sizes = [f"{s} = {v}" for s, v in values.items() if s in _sizes(step)]
         done.append(", ".join(sizes))
-        if len(done) == 4:
+        if len(done) == _CASES:
             break
     return done, None
 
 
-def _right_value(rhs: Any, model: Model, values: Mapping[Any, Any]) -> Any:
+def _right_value(rhs: Any, model: Model, values: Mapping[Any, Any], most: int) -> Any:
     if rhs.has(*NODES):
-        return enumerated(rhs, model, values, most=_MOST)
+        return enumerated(rhs, model, values, most=most)
     return at(rhs, model, values)
 
 
+def _open_symbols(expr: Any) -> set[Any]:
+    """Symbols an expression depends on: not its binders, and not the extents of arrays that it never sums over."""
+    if isinstance(expr, sympy.Symbol):
+        return {expr}
+    if isinstance(expr, sympy.Indexed):
+        return set().union(*(_open_symbols(i) for i in expr.indices))
+    if isinstance(expr, sympy.IndexedBase):
+        return set()
+    if isinstance(expr, sympy.Sum):
+        binders = {limit[0] for limit in expr.limits}
+        ends = set().union(*(_open_symbols(e) for limit in expr.limits for e in limit[1:]))
+        return (_open_symbols(expr.function) - binders) | ends
+    return set().union(*(_open_symbols(a) for a in expr.args))
+
+
 def _sizes(step: Step) -> list[Any]:
-    """Sizes that the statement depends on: extents of its arrays that also occur in a sum or on the right side."""
-    extents: set[Any] = set()
-    for expr in (step.lhs, step.rhs):
-        for array in expr.atoms(sympy.IndexedBase):
-            extents |= {s for s in array.shape if s.is_Symbol}
-    return sorted(extents & (step.lhs.free_symbols | step.rhs.free_symbols), key=str)
+    """Sizes that the statement depends on: the symbols that are non-negative integers by assumption."""
+    found = _open_symbols(step.lhs) | _open_symbols(step.rhs)
+    return sorted((s for s in found if s.is_integer and s.is_nonnegative), key=str)
 
 
 def small_cases(step: Step, model: Model) -> Iterator[dict[Any, Any]]:
     """Numbers for sizes, scalars and row labels: sizes pairwise different first, different labels different rows."""
-    sizes, labels = _sizes(step), _labels(step)
-    scalars = sorted(_scalars(step, model) - set(sizes) - labels, key=str)
+    found = set().union(_open_symbols(step.lhs), _open_symbols(step.rhs), *_law_symbols(model))
+    sizes = sorted((s for s in found if s.is_integer and s.is_nonnegative), key=str)
+    labels = sorted((s for s in found if s.is_integer and s not in sizes), key=str)
+    scalars = sorted(found - set(sizes) - set(labels), key=str)
     correlations = {f.law.correlation for f in model.families if isinstance(f.law, GaussianPair)}
-    rows = {label: sympy.Integer(r) for r, label in enumerate(sorted(labels, key=str))}
+    rows = {label: sympy.Integer(r) for r, label in enumerate(labels)}
     small = sorted(product((1, 2, 3), repeat=len(sizes)), key=lambda p: (-len(set(p)), sum(p)))
     for rank, chosen in enumerate(small):
         numbers = {s: _SCALARS[(place + 4 * rank) % len(_SCALARS)] for place, s in enumerate(scalars)}
         numbers |= {s: _CORRELATIONS[rank % 2] for s in scalars if s in correlations}
         yield {**dict(zip(sizes, map(sympy.Integer, chosen), strict=True)), **numbers, **rows}
-
-
-def _scalars(step: Step, model: Model) -> set[Any]:
-    entries = (sympy.Indexed, sympy.IndexedBase)
-    names = {a.label for e in (step.lhs, step.rhs) for a in e.atoms(sympy.IndexedBase)}
-    found = set().union(step.lhs.free_symbols, step.rhs.free_symbols, *_law_symbols(model))
-    return {s for s in found if not isinstance(s, entries)} - names
 
 
 def _law_symbols(model: Model) -> list[set[Any]]:
@@ -151,14 +178,4 @@ def _law_symbols(model: Model) -> list[set[Any]]:
                 found.append(set(sympy.sympify(family.joint_cumulant(counts), strict=True).free_symbols))
             except MomentError:
                 break
-    return found
-
-
-def _labels(step: Step) -> set[Any]:
-    """Free row labels: index symbols that stand on an array and are not summed over."""
-    found: set[Any] = set()
-    for expr in (step.lhs, step.rhs):
-        used = {i for entry in expr.atoms(sympy.Indexed) for i in entry.indices if i.is_Symbol}
-        used |= {row for node in expr.atoms(PowerSum) for row in node.rows if row.is_Symbol}
-        found |= used & expr.free_symbols
     return found

@@ -49,6 +49,8 @@ class _Grouping:
 
 def expect_by_diagrams(polynomial: Polynomial, model: Model) -> Any:
     """E of a polynomial in pieces, expanded. Raises MomentError where a cumulant that is needed isn't there."""
+    for product in polynomial:
+        model.check_order(product)
     terms = [value * _expect_product(product, model) for product, value in polynomial.items() if value != 0]
     return sympy.expand(sympy.Add(*terms))
 

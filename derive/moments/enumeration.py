@@ -17,7 +17,7 @@ from typing import Any
 import sympy
 
 from derive.errors import MomentError, StatementError
-from derive.moments.laws import Law, Support
+from derive.moments.laws import Law, Support, Uncorrelated, gaussian
 from derive.moments.model import GaussianPair, Model
 from derive.moments.nodes import Expect, PowerSum, in_expectations
 
@@ -102,15 +102,21 @@ def _sum(expr: Any) -> _Function:
     return lambda world: walk(world, 0)
 
 
-def degree(expr: Any, array: Any) -> int:
-    """An upper bound for how often one entry of the array can occur in a term of the expression."""
+def degree(expr: Any, array: Any, place: Place, values: Mapping[Any, Any]) -> int:
+    """An upper bound for how often the entry of the array at this place can occur in a term of the expression.
+
+    values: numbers for the row labels; an index that is summed over may take any value.
+    """
     if isinstance(expr, sympy.Indexed):
-        return int(expr.base == array)
+        return int(
+            expr.base == array and all(values.get(i, i) in (p, i) for i, p in zip(expr.indices, place, strict=True))
+        )
     if isinstance(expr, sympy.Mul):
-        return sum(degree(a, array) for a in expr.args)
+        return sum(degree(a, array, place, values) for a in expr.args)
     if isinstance(expr, sympy.Pow):
-        return degree(expr.base, array) * int(expr.exp) if degree(expr.base, array) else 0
-    return max((degree(a, array) for a in expr.args), default=0)
+        base = degree(expr.base, array, place, values)
+        return base * int(expr.exp) if base else 0
+    return max((degree(a, array, place, values) for a in expr.args), default=0)
 
 
 def matching_support(moments: list[Any]) -> Support:
@@ -156,6 +162,8 @@ def _fraction(value: Any) -> Fraction:
 
 def support_of(law: Any, top: int, values: Mapping[Any, Any]) -> tuple[tuple[tuple[Fraction, ...], Fraction], ...]:
     """Outcomes ((one value a member), weight) of a law at numbers for its symbols, right up to moments of order top."""
+    if isinstance(law, Uncorrelated):
+        law = gaussian(0, law.variance)
     if isinstance(law, Law):
         moments = [Fraction(1)] + [_fraction(law.moment(r).xreplace(dict(values))) for r in range(1, top + 1)]
         one = matching_support(moments)
@@ -195,7 +203,7 @@ def enumerated(statement: Any, model: Model, values: Mapping[Any, Any], *, most:
     touched = _touched(bodies, model, symbols)
     fixed = {array: {place: fixed_entry(place) for place in touched[array]} for array in model.fixed}
     choices = [
-        (family.members, place, support_of(family.law, _top(means, family.members), values))
+        (family.members, place, support_of(family.law, _top(means, family.members, place, values), values))
         for family in model.families
         for place in sorted(set().union(*(touched[a] for a in family.members)))
     ]
@@ -219,8 +227,8 @@ def _scalars_out(body: Any) -> tuple[Any, Any]:
     return sympy.Mul(*scalars), sympy.Mul(*(f for f in factors if f.has(sympy.Indexed)))
 
 
-def _top(means: list[Any], members: tuple[Any, ...]) -> int:
-    return max(sum(degree(e.args[0], a) for a in members) for e in means)
+def _top(means: list[Any], members: tuple[Any, ...], place: Place, values: Mapping[Any, Any]) -> int:
+    return max(sum(degree(e.args[0], a, place, values) for a in members) for e in means)
 
 
 def _add_up(

@@ -190,6 +190,33 @@ def truncated_gaussian(deviation: Any, cut: Any = 2) -> Law:
     return Law(f"N(0, {s**2}) cut at ±{c} deviations", value)
 
 
+@dataclass(frozen=True, eq=False)
+class Uncorrelated:
+    """Entries known to second order: mean 0, this variance, any two at different places uncorrelated.
+
+    That is weaker than independence, and all a statement needs that uses at most two entries of the array in a term.
+    Haar-distributed matrices with orthonormal columns are of this kind, with variance 1/rows: changing the sign of a
+    row or a column, or exchanging rows or columns, leaves their law as it is, and each column has length 1.
+    """
+
+    variance: Any
+    name: str = ""
+
+    def joint_cumulant(self, counts: tuple[int, ...]) -> Any:
+        if sum(counts) > 2:
+            raise MomentError(f"{self}: nothing is known of more than two entries in one product")
+        return sympy.S.Zero if sum(counts) == 1 else sympy.sympify(self.variance, strict=True)
+
+    def __str__(self) -> str:
+        return self.name or f"mean 0, variance {self.variance}, uncorrelated"
+
+
+def orthogonal(rows: Any) -> Uncorrelated:
+    """Haar-distributed with orthonormal columns, `rows` rows: known to second order, E W_ac W_be = δ_ab δ_ce / rows."""
+    size = sympy.sympify(rows, strict=True)
+    return Uncorrelated(1 / size, f"Haar-distributed with orthonormal columns (variance 1/{size}, uncorrelated)")
+
+
 @dataclass(frozen=True)
 class Support:
     """A finite law: values with weights that sum to 1, for exact enumeration.

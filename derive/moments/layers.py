@@ -19,13 +19,14 @@ from math import comb
 from typing import Any
 
 import sympy
+from sympy.utilities.iterables import multiset_partitions
 
 from derive.errors import MomentError, StatementError
 from derive.moments import algebra
 from derive.moments.algebra import Poly
 from derive.moments.model import Model
 from derive.moments.nodes import PowerSum
-from derive.moments.reader import Factor, Piece, Polynomial, Product
+from derive.moments.reader import Factor, Piece, Polynomial, Product, in_pieces
 
 # A multiset of hashable things, in one canonical order.
 Bag = tuple[tuple[Any, int], ...]
@@ -60,12 +61,58 @@ class _Form:
 
 def expect_by_layers(polynomial: Polynomial, model: Model) -> Any:
     """E of a polynomial in pieces, expanded. Raises NotLayered where the route does not apply."""
-    terms = [
-        value * algebra.expression_of(_expect_product(product, model))
-        for product, value in polynomial.items()
-        if value != 0
-    ]
+    for product in polynomial:
+        model.check_order(product)
+    terms = [value * _expect_term(product, model) for product, value in polynomial.items() if value != 0]
     return sympy.expand(sympy.Add(*terms))
+
+
+def _expect_term(product: Product, model: Model) -> Any:
+    """E of one product; where it is no layered sum as it stands, after sums over rows are split by which rows agree."""
+    try:
+        return algebra.expression_of(_expect_product(product, model))
+    except NotLayered as reason:
+        for size in sorted({s for piece, _ in product for s in piece.sizes}, key=str):
+            try:
+                split = _rows_split(product, size, model)
+                terms = [value * _expect_term(one, model) for one, value in split.items()]
+            except NotLayered:
+                continue
+            return sympy.Add(*terms)
+        raise reason
+
+
+def _rows_split(product: Product, size: Any, model: Model) -> Polynomial:
+    """Sums over rows of random arrays, as falling factorials times products at rows that differ.
+
+    Σ over r row indices = Σ over set partitions of them into b classes of equal rows, N(N−1)…(N−b+1) ways each, since
+    rows of arrays with independent, alike entries are exchangeable.
+    """
+    factors: list[Factor] = []
+    sizes: dict[int, Any] = {}
+    for piece, times in product:
+        for _ in range(times):
+            shift = len(sizes)
+            sizes |= {shift + b: s for b, s in enumerate(piece.sizes)}
+            factors += [
+                Factor(f.array, tuple(i + shift if isinstance(i, int) else i for i in f.indices)) for f in piece.factors
+            ]
+    rows = [b for b, s in sizes.items() if s == size]
+    if any(model.place(f.array) is None for f in factors if set(_bound(f)) & set(rows)):
+        raise NotLayered("rows of a fixed array are summed over")
+    axes = {(_family(f, model), axis) for f in factors for axis, i in enumerate(f.indices) if i in rows}
+    if any(not isinstance(f.indices[axis], int) for f in factors for own, axis in axes if own == _family(f, model)):
+        raise NotLayered("a named row stands beside a sum over the rows of the same array")
+    total: Polynomial = {}
+    for blocks in multiset_partitions(rows):
+        # Rows that are not rows of any array: no name can meet them.
+        label = {b: sympy.Integer(-1 - rank) for rank, block in enumerate(blocks) for b in block}
+        placed = tuple(Factor(f.array, tuple(label.get(i, i) for i in f.indices)) for f in factors)
+        ways = sympy.Mul(*(size - rank for rank in range(len(blocks))))
+        kept = {b: s for b, s in sizes.items() if b not in label}
+        for one, value in in_pieces(sympy.S.One, placed, kept).items():
+            total[one] = total.get(one, sympy.S.Zero) + ways * value
+    return total
 
 
 def _weight(cumulant: Any) -> Poly:
@@ -74,6 +121,11 @@ def _weight(cumulant: Any) -> Poly:
         return algebra.polynomial_of(cumulant)
     except StatementError:
         return algebra.generator(cumulant)
+
+
+def _family(factor: Factor, model: Model) -> int | None:
+    place = model.place(factor.array)
+    return None if place is None else place[0]
 
 
 def _bag(items: Counter[Any]) -> Bag:

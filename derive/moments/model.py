@@ -14,8 +14,8 @@ from typing import Any
 import sympy
 
 from derive.assumptions import Distinct, FixedArray, RandomEntries
-from derive.errors import InputError, StatementError
-from derive.moments.laws import Law
+from derive.errors import InputError, MomentError, StatementError
+from derive.moments.laws import Law, Uncorrelated
 
 
 @dataclass(frozen=True)
@@ -98,6 +98,19 @@ class Model:
             return None
         raise StatementError(f"array {array} has no law: state RandomEntries(({array},), law), or FixedArray({array})")
 
+    def check_order(self, product: Iterable[tuple[Any, int]]) -> None:
+        """Refuse a product of pieces with more entries of an array than its law says anything of."""
+        counts: dict[int, int] = {}
+        for piece, times in product:
+            for factor in piece.factors:
+                place = self.place(factor.array)
+                if place is not None:
+                    counts[place[0]] = counts.get(place[0], 0) + times
+        for number, count in counts.items():
+            law = self.families[number].law
+            if isinstance(law, Uncorrelated) and count > 2:
+                raise MomentError(f"{law}: known to second order, but {count} of its entries stand in one product")
+
     def same(self, one: Any, other: Any) -> bool:
         """Whether two row labels are one row. Raises when nothing says whether two symbols differ."""
         if one == other:
@@ -127,7 +140,7 @@ def model_of(assumptions: Iterable[Any]) -> Model:
 
 
 def _family(entry: RandomEntries) -> Family:
-    wanted = {1: Law, 2: GaussianPair}.get(len(entry.arrays))
+    wanted = {1: (Law, Uncorrelated), 2: (GaussianPair,)}.get(len(entry.arrays))
     if wanted is None or not isinstance(entry.law, wanted):
         raise InputError(
             f"RandomEntries: expected one array with a Law or two with a GaussianPair, "

@@ -163,9 +163,13 @@ def _index(index: Any, binders: Mapping[Any, int]) -> Any:
 
 
 def _split(raw: _Raw) -> Polynomial:
-    """One term as a product of its connected pieces; a binder that nothing uses gives its size."""
     sizes = dict(raw.sizes)
     _check_axes(raw.factors, sizes)
+    return in_pieces(raw.coefficient, raw.factors, sizes)
+
+
+def in_pieces(coefficient: Any, factors: tuple[Factor, ...], sizes: Mapping[int, Any]) -> Polynomial:
+    """One term as a product of its connected pieces; a binder that nothing uses gives its size."""
     leader = {b: b for b in sizes}
 
     def find(b: int) -> int:
@@ -173,19 +177,19 @@ def _split(raw: _Raw) -> Polynomial:
             b = leader[b]
         return b
 
-    for factor in raw.factors:
+    for factor in factors:
         bound = [i for i in factor.indices if isinstance(i, int)]
         for b in bound[1:]:
             leader[find(b)] = find(bound[0])
     members: dict[Any, list[Factor]] = {}
-    for number, factor in enumerate(raw.factors):
+    for number, factor in enumerate(factors):
         first = next((i for i in factor.indices if isinstance(i, int)), None)
         members.setdefault(("alone", number) if first is None else find(first), []).append(factor)
-    used = {i for f in raw.factors for i in f.indices if isinstance(i, int)}
-    coefficient = raw.coefficient * sympy.Mul(*(size for b, size in sizes.items() if b not in used))
+    used = {i for f in factors for i in f.indices if isinstance(i, int)}
+    coefficient = coefficient * sympy.Mul(*(size for b, size in sizes.items() if b not in used))
     pieces: dict[Piece, int] = {}
-    for factors in members.values():
-        piece = _renumbered(factors, sizes)
+    for together in members.values():
+        piece = _renumbered(together, sizes)
         pieces[piece] = pieces.get(piece, 0) + 1
     return {frozenset(pieces.items()): coefficient}
 

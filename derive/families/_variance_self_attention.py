@@ -1,0 +1,312 @@
+"""Variance claims for self-attention: queries and keys from one X, biases, heads, and initial weights.
+
+The score is s_ij = Σ_c (Σ_a X_ia W_Q,ac)(Σ_b X_jb W_K,bc). With X fixed its law over the weights holds Gram entries
+⟨x_i, x_j⟩; with X random too, the diagonal of S has a law of its own.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import sympy
+
+from derive.assumptions import AtLeast
+from derive.catalogue import Claim
+from derive.families._moments import (
+    SCORE,
+    SIGMA_K,
+    SIGMA_Q,
+    SIGMA_W,
+    SIGMA_X,
+    UNIT,
+    claim_of,
+    d_k,
+    d_model,
+    distinct,
+    fixed_tokens,
+    gram,
+    h,
+    i,
+    j,
+    l,
+    other_head_score,
+    random_tokens,
+    self_score,
+    tied_score,
+    two_heads,
+    vectors,
+    with_biases,
+)
+from derive.moments.laws import gaussian, mean_variance, orthogonal, shaped, uniform
+from derive.moments.nodes import Covariance, Expect, Variance
+from derive.source import GLOROT, HE, HERE, LECUN
+
+
+def fixed_token_claims() -> list[Claim]:
+    laws = fixed_tokens(mean_variance(0, SIGMA_Q**2), mean_variance(0, SIGMA_K**2))
+    return [
+        claim_of(
+            "variance.self_attention_fixed",
+            en="Variance of a self-attention score over the weights, tokens fixed",
+            ja="自己注意スコアの重みについての分散(トークン固定)",
+            lhs=Variance(self_score(i, j)),
+            rhs=d_k * UNIT * gram(i, i) * gram(j, j),
+            laws=(*laws, *distinct(i, j)),
+            source=HERE,
+            observable="score_variance",
+        ),
+        claim_of(
+            "variance.self_attention_fixed_row",
+            en="Covariance of two self-attention scores in one row, tokens fixed",
+            ja="同じ行の自己注意スコアの共分散(トークン固定)",
+            lhs=Covariance(self_score(i, j), self_score(i, l)),
+            rhs=d_k * UNIT * gram(i, i) * gram(j, l),
+            laws=(*laws, *distinct(i, j, l)),
+            source=HERE,
+        ),
+        claim_of(
+            "variance.self_attention_fixed_column",
+            en="Covariance of two self-attention scores in one column, tokens fixed",
+            ja="同じ列の自己注意スコアの共分散(トークン固定)",
+            lhs=Covariance(self_score(i, j), self_score(l, j)),
+            rhs=d_k * UNIT * gram(i, l) * gram(j, j),
+            laws=(*laws, *distinct(i, j, l)),
+            source=HERE,
+        ),
+        claim_of(
+            "variance.self_attention_fixed_transpose",
+            en="Covariance of s_ij and s_ji, tokens fixed",
+            ja="s_ij と s_ji の共分散(トークン固定)",
+            lhs=Covariance(self_score(i, j), self_score(j, i)),
+            rhs=d_k * UNIT * gram(i, j) ** 2,
+            laws=(*laws, *distinct(i, j)),
+            source=HERE,
+        ),
+        claim_of(
+            "variance.self_attention_fixed_row_variance",
+            en="Within-row variance of self-attention scores, tokens fixed: close tokens have close scores",
+            ja="自己注意スコアの行内分散(トークン固定):近いトークンはスコアも近い",
+            lhs=Expect((self_score(i, j) - self_score(i, l)) ** 2) / 2,
+            rhs=d_k * UNIT * gram(i, i) * (gram(j, j) + gram(l, l) - 2 * gram(j, l)) / 2,
+            laws=(*laws, *distinct(i, j, l)),
+            source=HERE,
+            note={
+                "en": "For tokens of equal length and cosine c it is (1 − c) times the variance of one score.",
+                "ja": "長さが等しく余弦 c のトークンでは、1 つのスコアの分散の (1 − c) 倍。",
+            },
+        ),
+    ]
+
+
+def random_token_claims() -> list[Claim]:
+    ex = sympy.Symbol("e_x", real=True)
+    laws = random_tokens(mean_variance(0, SIGMA_X**2), mean_variance(0, SIGMA_Q**2), mean_variance(0, SIGMA_K**2))
+    shape = random_tokens(shaped(0, SIGMA_X**2, 0, ex), mean_variance(0, SIGMA_Q**2), mean_variance(0, SIGMA_K**2))
+    normal = random_tokens(gaussian(0, SIGMA_X**2), mean_variance(0, SIGMA_Q**2), mean_variance(0, SIGMA_K**2))
+    scale = d_k * UNIT * SIGMA_X**4
+    return [
+        claim_of(
+            "variance.self_attention_offdiagonal",
+            en="Variance of a self-attention score off the diagonal, tokens random",
+            ja="自己注意スコアの分散(非対角、トークンもランダム)",
+            lhs=Variance(self_score(i, j)),
+            rhs=scale * d_model**2,
+            laws=(*laws, *distinct(i, j)),
+            source=HERE,
+            observable="score_variance",
+        ),
+        claim_of(
+            "variance.self_attention_diagonal",
+            en="Variance of a self-attention score on the diagonal: it has its own law",
+            ja="自己注意スコアの分散(対角):非対角とは別の法則",
+            lhs=Variance(self_score(i, i)),
+            rhs=scale * d_model * (d_model + 2 + ex),
+            laws=shape,
+            source=HERE,
+            observable="score_diagonal_variance",
+            note={
+                "en": "e_x is the excess kurtosis of a token's entries, 0 for Gaussian ones.",
+                "ja": "e_x はトークン成分の過剰尖度。ガウスなら 0。",
+            },
+        ),
+        claim_of(
+            "variance.self_attention_diagonals",
+            en="Covariance of two diagonal self-attention scores",
+            ja="対角の 2 つの自己注意スコアの共分散",
+            lhs=Covariance(self_score(i, i), self_score(j, j)),
+            rhs=scale * d_model,
+            laws=(*laws, *distinct(i, j)),
+            source=HERE,
+        ),
+        claim_of(
+            "variance.self_attention_row",
+            en="Two self-attention scores in one row are uncorrelated, tokens random",
+            ja="同じ行の自己注意スコアは無相関(トークンもランダム)",
+            lhs=Covariance(self_score(i, j), self_score(i, l)),
+            rhs=sympy.S.Zero,
+            laws=(*laws, *distinct(i, j, l)),
+            source=HERE,
+        ),
+        claim_of(
+            "variance.self_attention_transpose",
+            en="Covariance of s_ij and s_ji, tokens random: it is not 0",
+            ja="s_ij と s_ji の共分散(トークンもランダム):0 ではない",
+            lhs=Covariance(self_score(i, j), self_score(j, i)),
+            rhs=scale * d_model,
+            laws=(*laws, *distinct(i, j)),
+            source=HERE,
+        ),
+        claim_of(
+            "variance.self_attention_diagonal_offdiagonal",
+            en="A diagonal score and one off the diagonal of its row are uncorrelated",
+            ja="対角スコアと同じ行の非対角スコアは無相関",
+            lhs=Covariance(self_score(i, i), self_score(i, j)),
+            rhs=sympy.S.Zero,
+            laws=(*normal, *distinct(i, j)),
+            source=HERE,
+        ),
+    ]
+
+
+def tied_claims() -> list[Claim]:
+    e = sympy.Symbol("e_w", real=True)
+    sigma = SIGMA_W
+    fixed = fixed_tokens(shaped(0, sigma**2, 0, e))
+    normal = random_tokens(gaussian(0, SIGMA_X**2), gaussian(0, sigma**2))
+    return [
+        claim_of(
+            "variance.tied_mean",
+            en="Mean of a score with tied weights W_Q = W_K, tokens fixed",
+            ja="重み共有 W_Q = W_K のスコアの平均(トークン固定)",
+            lhs=Expect(tied_score(i, j)),
+            rhs=d_k * sigma**2 * gram(i, j),
+            laws=(*fixed, *distinct(i, j)),
+            source=HERE,
+        ),
+        claim_of(
+            "variance.tied_fixed",
+            en="Variance of a score with tied weights, tokens fixed",
+            ja="重み共有のスコアの分散(トークン固定)",
+            lhs=Variance(tied_score(i, j)),
+            rhs=d_k * sigma**4 * (gram(i, i) * gram(j, j) + gram(i, j) ** 2 + e * gram(i, i, j, j)),
+            laws=(*fixed, *distinct(i, j)),
+            source=HERE,
+        ),
+        claim_of(
+            "variance.tied_diagonal_mean",
+            en="Mean of a diagonal score with tied weights: every token attends to itself",
+            ja="重み共有の対角スコアの平均:各トークンは自分に注意を向ける",
+            lhs=Expect(tied_score(i, i)),
+            rhs=d_k * d_model * sigma**2 * SIGMA_X**2,
+            laws=normal,
+            source=HERE,
+        ),
+        claim_of(
+            "variance.tied",
+            en="Mean square of a score off the diagonal with tied weights, tokens random",
+            ja="重み共有の非対角スコアの二乗平均(トークンもランダム)",
+            lhs=Expect(tied_score(i, j) ** 2),
+            rhs=d_k * d_model * (d_model + d_k + 1) * sigma**4 * SIGMA_X**4,
+            laws=(*normal, *distinct(i, j)),
+            source=HERE,
+        ),
+    ]
+
+
+def bias_and_head_claims() -> list[Claim]:
+    beta_q, beta_k = (sympy.Symbol(name, positive=True) for name in ("beta_q", "beta_k"))
+    score, biases = with_biases(beta_q, beta_k)
+    laws = (*fixed_tokens(mean_variance(0, SIGMA_Q**2), mean_variance(0, SIGMA_K**2)), *biases)
+    return [
+        claim_of(
+            "variance.biases",
+            en="Variance of a score whose queries and keys have random biases, tokens fixed",
+            ja="クエリとキーにランダムなバイアスがあるスコアの分散(トークン固定)",
+            lhs=Variance(score(i, j)),
+            rhs=d_k * (SIGMA_Q**2 * gram(i, i) + beta_q**2) * (SIGMA_K**2 * gram(j, j) + beta_k**2),
+            laws=(*laws, *distinct(i, j)),
+            source=HERE,
+        ),
+        claim_of(
+            "variance.biases_row",
+            en="Within-row variance with random biases: the bias of the keys cancels",
+            ja="バイアスがあるときの行内分散:キーのバイアスは打ち消される",
+            lhs=Expect((score(i, j) - score(i, l)) ** 2) / 2,
+            rhs=d_k
+            * (SIGMA_Q**2 * gram(i, i) + beta_q**2)
+            * SIGMA_K**2
+            * (gram(j, j) + gram(l, l) - 2 * gram(j, l))
+            / 2,
+            laws=(*laws, *distinct(i, j, l)),
+            source=HERE,
+        ),
+        claim_of(
+            "variance.heads",
+            en="Scores of two heads are uncorrelated at initialisation, tokens random",
+            ja="初期化時、2 つのヘッドのスコアは無相関(トークンもランダム)",
+            lhs=Covariance(self_score(i, j), other_head_score(i, j)),
+            rhs=sympy.S.Zero,
+            laws=(*two_heads(mean_variance(0, SIGMA_X**2), mean_variance(0, SIGMA_W**2)), *distinct(i, j)),
+            source=HERE,
+        ),
+        claim_of(
+            "variance.heads_share_tokens",
+            en="Squared scores of two heads are not uncorrelated: they share their tokens",
+            ja="2 つのヘッドのスコアの二乗は無相関ではない:トークンを共有するため",
+            lhs=Covariance(self_score(i, j) ** 2, other_head_score(i, j) ** 2),
+            rhs=d_k**2 * SIGMA_W**8 * SIGMA_X**8 * 4 * d_model**2 * (d_model + 1),
+            laws=(*two_heads(gaussian(0, SIGMA_X**2), mean_variance(0, SIGMA_W**2)), *distinct(i, j)),
+            source=HERE,
+        ),
+        claim_of(
+            "variance.heads_wrong_scale",
+            en="Scores of one of h heads divided by √d_model = √(h·d_k) by mistake: variance 1/h of what it should be",
+            ja="h 個のヘッドで誤って √d_model = √(h·d_k) で割ると、分散は 1/h になる",
+            lhs=Variance(SCORE / sympy.sqrt(h * d_k)),
+            rhs=UNIT / h,
+            laws=(*vectors(0, 0), AtLeast(d_k, 1), AtLeast(h, 1)),
+            source=HERE,
+            observable="score_variance",
+        ),
+    ]
+
+
+def initialisation_claims() -> list[Claim]:
+    # Variance of a weight, the law of the weights, and where it comes from.
+    fan = d_model + d_k
+    limit = sympy.sqrt(6 / fan)
+    fiftieth = sympy.Rational(1, 2500)
+    table: list[tuple[str, str, str, Any, Any, Any]] = [
+        ("xavier", "Xavier (Glorot) normal", "Xavier(Glorot)正規", gaussian(0, 2 / fan), 2 / fan, GLOROT),
+        ("xavier_uniform", "Xavier (Glorot) uniform", "Xavier(Glorot)一様", uniform(-limit, limit), 2 / fan, GLOROT),
+        ("lecun", "LeCun", "LeCun", gaussian(0, 1 / d_model), 1 / d_model, LECUN),
+        ("he", "He", "He", gaussian(0, 2 / d_model), 2 / d_model, HE),
+        ("normal", "N(0, 0.02²)", "N(0, 0.02²)", gaussian(0, fiftieth), fiftieth, HERE),
+        ("orthogonal", "orthogonal columns", "直交列", orthogonal(d_model), 1 / d_model, HERE),
+    ]
+    found = []
+    for name, en, ja, law, variance, source in table:
+        laws = (
+            *random_tokens(mean_variance(0, 1), law, law),
+            *distinct(i, j),
+            AtLeast(d_k, 1),
+            AtLeast(d_model, 1),
+            *(("d_k ≤ d_model",) if name == "orthogonal" else ()),
+        )
+        found.append(
+            claim_of(
+                f"variance.init_{name}",
+                en=f"Variance of a scaled score at initialisation: {en}",
+                ja=f"初期化時のスケール後スコアの分散:{ja}",
+                lhs=Variance(self_score(i, j) / sympy.sqrt(d_k)),
+                rhs=sympy.factor(d_model**2 * variance**2),
+                laws=laws,
+                source=source,
+                observable="score_variance",
+                note={
+                    "en": "Tokens with independent entries of mean 0 and variance 1, off the diagonal.",
+                    "ja": "平均 0、分散 1 の独立成分をもつトークン、非対角成分。",
+                },
+            )
+        )
+    return found
