@@ -1,0 +1,146 @@
+"""Where kernels run: on a device through CuPy, or on the CPU through the emulator.
+
+Guarantees: float32 kernels keep subnormals on a device, because they are compiled here (cuda.core, NVRTC) and loaded
+as a cubin: CuPy's own compilation flushes them. Compiled kernels are kept for the life of the backend.
+Does not: fall back in silence. Without a device, driver, or a GPU new enough, DeviceError says what was found.
+"""
+
+from __future__ import annotations
+
+import io
+import re
+from collections.abc import Sequence
+from functools import cache
+from typing import Any
+
+import numpy as np
+
+from compute.errors import DeviceError, NotInstalled
+from compute.kernels import sources
+from compute.kernels.emulator import EmulatedModule
+
+ARCHITECTURES = ("sm_80", "sm_90", "sm_100")
+
+
+class Emulator:
+    """Kernels on NumPy arrays. schedule: one of `compute.kernels.emulator.SCHEDULES`."""
+
+    def __init__(self, schedule: str = "in order", flags: Sequence[str] = ("-O1", "-ffp-contract=off")) -> None:
+        self.xp: Any = np
+        self.schedule, self.flags = schedule, tuple(flags)
+        self.edit: dict[str, str] = {}  # text replacements made in a source before it is compiled (planted faults)
+        self._modules: dict[Any, EmulatedModule] = {}
+
+    def function(self, family: str, fmt: str, name: str, d_k: int = 64, d_v: int = 64, shared: int = 0) -> Any:
+        key = (family, fmt, d_k, d_v)
+        if key not in self._modules:
+            code = sources.text(family, fmt, emulated=True)
+            for old, new in self.edit.items():
+                assert old in code, f"nothing to edit: {old!r}"
+                code = code.replace(old, new)
+            names = sources.defines(fmt, d_k, d_v)
+            self._modules[key] = EmulatedModule(code, names, flags=self.flags, schedule=self.schedule)
+        return self._modules[key].get_function(name)
+
+    def build(self, source: str, name: str) -> Any:
+        return EmulatedModule(source, flags=self.flags, schedule=self.schedule).get_function(name)
+
+
+class Device:
+    """Kernels on CuPy arrays, on the current device. Raises DeviceError or NotInstalled when there is none."""
+
+    def __init__(self) -> None:
+        self.xp: Any = _cupy()
+        properties = self.xp.cuda.runtime.getDeviceProperties(self.xp.cuda.Device().id)
+        self.name = properties["name"].decode()
+        self.capability = (int(properties["major"]), int(properties["minor"]))
+        self._functions: dict[Any, Any] = {}
+        self._modules: dict[Any, Any] = {}
+
+    def function(self, family: str, fmt: str, name: str, d_k: int = 64, d_v: int = 64, shared: int = 0) -> Any:
+        oldest = sources.FAMILIES[family].oldest
+        if self.capability < oldest:
+            raise DeviceError(
+                f"kernel family {family!r} needs compute capability {oldest[0]}.{oldest[1]} or newer; "
+                f"{self.name} has {self.capability[0]}.{self.capability[1]}: use another algorithm"
+            )
+        key = (family, fmt, d_k, d_v)
+        if key not in self._modules:
+            self._modules[key] = self._load(sources.text(family, fmt), sources.defines(fmt, d_k, d_v))
+        if (key, name) not in self._functions:
+            function = self._modules[key].get_function(name)
+            if shared > 48 * 1024:
+                # CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES
+                self.xp.cuda.driver.funcSetAttribute(function.ptr, 8, shared)
+            self._functions[key, name] = function
+        return self._functions[key, name]
+
+    def build(self, source: str, name: str) -> Any:
+        return self._load(source, ()).get_function(name)
+
+    def _load(self, code: str, defines: tuple[str, ...]) -> Any:
+        built = compile_cubin(code, defines, f"sm_{self.capability[0]}{self.capability[1]}")
+        module = self.xp.cuda.function.Module()
+        module.load(built.code)
+        return module
+
+
+class Cubin:
+    """A compiled module: its code, and per kernel the registers and bytes spilled that ptxas reported."""
+
+    def __init__(self, code: bytes, log: str) -> None:
+        self.code, self.log = code, log
+
+    def usage(self) -> dict[str, dict[str, int]]:
+        found = {}
+        for part in self.log.split("Compiling entry function '")[1:]:
+            registers, spilled = re.search(r"Used (\d+) registers", part), re.search(r"(\d+) bytes spill stores", part)
+            if registers and spilled:
+                found[part.split("'")[0]] = {"registers": int(registers[1]), "spill_bytes": int(spilled[1])}
+        return found
+
+
+@cache
+def compile_cubin(code: str, defines: tuple[str, ...], arch: str) -> Cubin:
+    """Compile with NVRTC for one architecture, subnormals kept. Needs no device.
+
+    Raises NotInstalled without cuda-core, RuntimeError with NVRTC's message when the source is refused.
+    """
+    try:
+        from cuda.core import Program, ProgramOptions
+        from cuda.pathfinder import find_nvidia_header_directory
+    except ImportError as error:
+        raise NotInstalled(
+            "compiling CUDA kernels needs cuda-core and NVRTC: pip install 'attnproof[cuda13]'"
+        ) from error
+    headers = find_nvidia_header_directory("cudart")
+    options = ProgramOptions(
+        std="c++17",
+        arch=arch,
+        define_macro=list(defines) or None,
+        include_path=[headers] if headers else None,
+        ptxas_options="-v",
+        ftz=False,
+        prec_div=True,
+        prec_sqrt=True,
+    )
+    log = io.StringIO()
+    try:
+        built = Program(code, "c++", options).compile("cubin", logs=log)
+    except Exception as error:
+        raise RuntimeError(f"NVRTC refused the kernel for {arch}:\n{log.getvalue()}{error}") from error
+    return Cubin(bytes(built.code), log.getvalue())
+
+
+def _cupy() -> Any:
+    try:
+        import cupy
+    except ImportError as error:
+        raise NotInstalled("CuPy is not installed: pip install 'attnproof[cuda13]' (or cuda12)") from error
+    try:
+        count = cupy.cuda.runtime.getDeviceCount()
+    except cupy.cuda.runtime.CUDARuntimeError as error:
+        raise DeviceError(f"no usable GPU: {error}. A CUDA device and its driver are needed; NumPy works") from error
+    if count == 0:
+        raise DeviceError("CuPy finds no CUDA device; NumPy works without one")
+    return cupy
