@@ -1,0 +1,242 @@
+"""Nodes for statements about one row of softmax attention with random scores.
+
+Guarantees: the nodes are opaque to SymPy, carry every parameter their value depends on, and evaluate to the exact
+oracle's numbers (`evalf`); a right side built from them is a function of its free symbols.
+Does not: know any law.
+
+RowMean(f, n, v): mean of f over n i.i.d. N(0, v) scores. HeadMean(f, n, d_k, s): over scores s q·k with independent
+standard normal queries and keys. SelfMean(f, n, d_k, s, d_model): self-attention from one X (see
+`derive.oracle_self_attention`). f is an expression in the symbols below, for one row:
+
+p(k) = Σ_j α_j^k; LOG_Z; H, the entropy; M1 = Σ_j α_j x_j, x the scores; TOP = max_j α_j; and for J = diag(α) - ααᵀ and
+the standardised scores z: TR = tr J, J2 = ‖J‖_F², JZ2 = ‖Jz‖², ZJZ = zᵀJz.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import sympy
+
+from derive.errors import StatementError
+
+_TEX = {
+    "log_Z": r"\log Z",
+    "H": "H",
+    "alpha_max": r"\max_j\alpha_j",
+    "alpha_dot_x": r"\alpha\cdot x",
+    "tr_J": r"\operatorname{tr}J",
+    "norm2_J": r"\|J\|_F^2",
+    "norm2_Jz": r"\|Jz\|^2",
+    "zJz": r"z^{\top}\!Jz",
+}
+
+
+class RowSymbol(sympy.Symbol):
+    """A number of one random row, printed as it is written on paper."""
+
+    def _latex(self, printer: Any) -> str:
+        return _TEX[self.name]
+
+
+def p(k: int) -> Any:
+    """Σ_j α_j^k; p(1) is 1."""
+    if k < 1:
+        raise StatementError(f"p({k}): expected a power of at least 1")
+    return sympy.Integer(1) if k == 1 else sympy.Symbol(f"p_{k}", positive=True)
+
+
+LOG_Z = RowSymbol("log_Z", real=True)
+H = RowSymbol("H", real=True)
+TOP = RowSymbol("alpha_max", positive=True)
+M1 = RowSymbol("alpha_dot_x", real=True)
+TR = RowSymbol("tr_J", real=True)
+J2 = RowSymbol("norm2_J", real=True)
+JZ2 = RowSymbol("norm2_Jz", real=True)
+ZJZ = RowSymbol("zJz", real=True)
+
+# What the names abbreviate, in power sums, log Z and α·x. H = log Z - α·x because -log α_j = log Z - x_j.
+DEFINITIONS = {TR: 1 - p(2), J2: p(2) - 2 * p(3) + p(2) ** 2, H: LOG_Z - M1}
+
+_ORACLE = {
+    p(2): "p2",
+    p(3): "p3",
+    p(4): "p4",
+    p(2) ** 2: "p2_squared",
+    LOG_Z: "log_z",
+    H: "entropy",
+    TOP: "maximum",
+    1 - TOP: "one_minus_maximum",
+    TR: "trace",
+    1 - p(2): "trace",
+    TR**2: "trace_squared",
+    J2: "jacobian",
+    JZ2: "jacobian_direction",
+    ZJZ: "direction_form",
+    ZJZ**2: "direction_form_squared",
+}
+
+
+class _Mean(sympy.Function):
+    """A mean over a random row; SymPy must not look into its first argument."""
+
+    is_commutative = True
+    is_real = True
+
+    def _latex(self, printer: Any, exp: str | None = None) -> str:
+        text = rf"\mathbb{{E}}\left[{printer.doprint(self.args[0])}\right]"
+        return text if exp is None else f"{text}^{{{exp}}}"
+
+    def setting(self) -> dict[str, float] | None:
+        """Arguments of `derive.oracle.expect`, or None while a parameter is symbolic."""
+        raise NotImplementedError
+
+    def _eval_evalf(self, prec: int) -> Any:
+        setting = self.setting()
+        return None if setting is None else sympy.Float(row_value(self.args[0], setting))
+
+
+class RowMean(_Mean):
+    """RowMean(f, n, v): mean over n i.i.d. scores N(0, v)."""
+
+    nargs = 3
+
+    def setting(self) -> dict[str, float] | None:
+        values = _floats(self.args[1:])
+        return None if values is None else {"n": values[0], "sigma": values[1] ** 0.5}
+
+
+class HeadMean(_Mean):
+    """HeadMean(f, n, d_k, s): mean over scores s q·k, q and n keys independent, standard normal, of size d_k."""
+
+    nargs = 4
+
+    def setting(self) -> dict[str, float] | None:
+        values = _floats(self.args[1:])
+        return None if values is None else dict(zip(("n", "d_k", "scale"), values, strict=True))
+
+
+class SelfMean(_Mean):
+    """SelfMean(f, n, d_k, s, d_model): the same for self-attention from one X, with weights N(0, 1/d_model)."""
+
+    nargs = 5
+
+    def setting(self) -> dict[str, float] | None:
+        values = _floats(self.args[1:])
+        return None if values is None else dict(zip(("n", "d_k", "scale", "d_model"), values, strict=True))
+
+
+def _floats(arguments: tuple[Any, ...]) -> tuple[float, ...] | None:
+    numbers = [a.evalf(20) for a in arguments]
+    return tuple(float(a) for a in numbers) if all(a.is_number for a in numbers) else None
+
+
+def row_value(body: Any, setting: dict[str, float]) -> float:
+    """The oracle's value of a linear combination of the observables it knows."""
+    from derive.oracle import expect
+
+    if body in _ORACLE:
+        return float(expect(_ORACLE[body], **setting).value)
+    total = 0.0
+    for term in sympy.Add.make_args(sympy.expand(body)):
+        factor, rest = term.as_coeff_Mul()
+        if rest == 1:
+            total += float(factor)
+        elif rest in _ORACLE:
+            total += float(factor) * float(expect(_ORACLE[rest], **setting).value)
+        else:
+            raise StatementError(f"the oracle has no value for {rest}; it knows {', '.join(map(str, _ORACLE))}")
+    return total
+
+
+class Taylor(sympy.Function):
+    """Taylor(f, v, order): the Taylor polynomial of f in v at 0, to v^order."""
+
+    nargs = 3
+
+    def _latex(self, printer: Any, exp: str | None = None) -> str:
+        f, v, order = (printer.doprint(a) for a in self.args)
+        return rf"\mathcal{{T}}^{{{order}}}_{{{v}}}\!\left({f}\right)"
+
+
+class LargeN(sympy.Function):
+    """LargeN(f, n, order): the expansion of f in 1/n at fixed v, to relative order n^-order."""
+
+    nargs = 3
+
+    def _latex(self, printer: Any, exp: str | None = None) -> str:
+        f, n, order = (printer.doprint(a) for a in self.args)
+        return rf"\mathcal{{A}}^{{{order}}}_{{1/{n}}}\!\left({f}\right)"
+
+
+class _Constant(sympy.Function):
+    """A number that depends on n alone and has no closed form; evaluates by `derive.oracle_order`."""
+
+    nargs = 1
+    tex = ""
+
+    def _latex(self, printer: Any, exp: str | None = None) -> str:
+        text = rf"{self.tex}_{{{printer.doprint(self.args[0])}}}"
+        return text if exp is None else f"{text}^{{{exp}}}"
+
+    @staticmethod
+    def number(n: float) -> float:
+        raise NotImplementedError
+
+    def _eval_evalf(self, prec: int) -> Any:
+        values = _floats(self.args)
+        return None if values is None else sympy.Float(self.number(values[0]))
+
+
+class mu(_Constant):
+    """mu(n): the mean of the largest of n standard normals; mu(2) = 1/√π."""
+
+    tex = r"\mu"
+
+    @staticmethod
+    def number(n: float) -> float:
+        from derive.oracle_order import expected_maximum
+
+        return expected_maximum(n)
+
+
+class freezing(_Constant):
+    """freezing(n) = b_n: n φ(b)/b = 1."""
+
+    tex = "b"
+
+    @staticmethod
+    def number(n: float) -> float:
+        from derive.oracle_order import freezing_point
+
+        return freezing_point(n)
+
+
+class gap_median(_Constant):
+    """gap_median(n): median of the gap between the two largest of n standard normals."""
+
+    tex = r"\tilde\delta"
+
+    @staticmethod
+    def number(n: float) -> float:
+        from derive import oracle_order
+
+        return oracle_order.gap_median(n)
+
+
+def numeric(expression: Any, values: dict[str, float]) -> float:
+    """The value of an expression at {symbol name: value}: nodes by the oracle, the rest in double precision."""
+    missing = sorted(s.name for s in expression.free_symbols if s.name not in values and not _inside(s))
+    if missing:
+        raise StatementError(f"{expression} needs {', '.join(missing)}; given are {', '.join(sorted(values))}")
+    chosen = {s: _exact(values[s.name]) for s in expression.free_symbols if s.name in values}
+    return float(expression.subs(chosen).evalf(17))
+
+
+def _inside(symbol: Any) -> bool:
+    """A symbol of the row, averaged over and not a parameter."""
+    return isinstance(symbol, RowSymbol) or symbol.name.startswith("p_")
+
+
+def _exact(value: float) -> Any:
+    return sympy.Integer(int(value)) if float(value).is_integer() and abs(value) < 2**53 else sympy.Float(value, 17)
