@@ -12,7 +12,7 @@ from derive.language import array, index, scalar, size, total
 from derive.moments.laws import Law, mean_variance
 from derive.moments.nodes import PowerSum
 from derive.source import Source
-from derive.step import Step
+from derive.step import Relation, Step
 
 SYMBOLS = {
     "d_k": "number of components of a query or key",
@@ -156,10 +156,11 @@ def claim_of(
     observable: str | None = None,
     note: Mapping[str, str] | None = None,
     rule: str = "moment-routes",
+    relation: Relation = "=",
     data: Mapping[str, Any] | None = None,
 ) -> Claim:
     """A claim whose one step is lhs = rhs, checked by the rule from the laws stated."""
-    step = Step(lhs, rhs, rule, assumptions=laws, data=data or {})
+    step = Step(lhs, rhs, rule, relation, assumptions=laws, data=data or {})
     text = f"{lhs} {rhs} {' '.join(map(str, laws))}"
     used = {name: meaning for name, meaning in SYMBOLS.items() if name in text}
     return Claim(
@@ -169,6 +170,7 @@ def claim_of(
         rhs,
         source,
         (step,),
+        relation=relation,
         assumptions=laws,
         observable=observable,
         symbols=used,

@@ -18,6 +18,7 @@ from derive.errors import CheckersDisagree, MomentError, StatementError
 from derive.moments import algebra
 from derive.moments.diagrams import expect_by_diagrams
 from derive.moments.enumeration import at, enumerated
+from derive.moments.expansion import expanded_at
 from derive.moments.layers import NotLayered, expect_by_layers
 from derive.moments.model import GaussianPair, Model, model_of
 from derive.moments.nodes import NODES, Expect, in_expectations
@@ -29,8 +30,8 @@ from derive.verdict import Verdict
 # Values for the scalars of a law, and for correlations, which need a rational √(1 − ρ²).
 _SCALARS = [sympy.Rational(*pq) for pq in ((3, 5), (2, 1), (1, 2), (3, 1), (4, 5), (3, 2), (5, 2), (2, 3), (7, 2))]
 _CORRELATIONS = (sympy.Rational(3, 5), sympy.Rational(-4, 5))
-# Outcomes a case may have, and how many a case may have where less leaves fewer than two cases.
-_MOST, _MOST_IF_FEW = 1_500, 7_000
+# Outcomes a case may have; above that it is multiplied out instead.
+_MOST = 700
 _CASES = 4
 
 
@@ -103,33 +104,31 @@ def _right_side(rhs: Any, model: Model) -> Any:
 
 def _enumeration(step: Step, model: Model) -> tuple[list[str], dict[str, Any] | None]:
     """Small cases that agree, as text, and the first that does not, as a witness."""
-    done, witness = _cases(step, model, _MOST)
-    if witness is None and len(done) < 2:
-        done, witness = _cases(step, model, _MOST_IF_FEW)
-    return done, witness
-
-
-def _cases(step: Step, model: Model, most: int) -> tuple[list[str], dict[str, Any] | None]:
     done: list[str] = []
     for values in small_cases(step, model):
         try:
-            left, right = enumerated(step.lhs, model, values, most=most), _right_value(step.rhs, model, values, most)
+            left, how = _value(step.lhs, model, values)
+            right, _ = _value(step.rhs, model, values)
         except MomentError:
             continue
         if not algebra.same(left, right):
             shown = {str(s): str(v) for s, v in values.items()}
             return done, {"values": shown, "left": str(left), "right": str(right)}
         sizes = [f"{s} = {v}" for s, v in values.items() if s in _sizes(step)]
-        done.append(", ".join(sizes))
+        done.append(f"{', '.join(sizes)} ({how})")
         if len(done) == _CASES:
             break
     return done, None
 
 
-def _right_value(rhs: Any, model: Model, values: Mapping[Any, Any], most: int) -> Any:
-    if rhs.has(*NODES):
-        return enumerated(rhs, model, values, most=most)
-    return at(rhs, model, values)
+def _value(expr: Any, model: Model, values: Mapping[Any, Any]) -> tuple[Any, str]:
+    """One side at numbers: by all outcomes where they are few, else multiplied out entry by entry."""
+    if not expr.has(*NODES):
+        return at(expr, model, values), "evaluated"
+    try:
+        return enumerated(expr, model, values, most=_MOST), "all outcomes"
+    except MomentError:
+        return expanded_at(expr, model, values), "multiplied out"
 
 
 def _open_symbols(expr: Any) -> set[Any]:
@@ -161,7 +160,9 @@ def small_cases(step: Step, model: Model) -> Iterator[dict[Any, Any]]:
     scalars = sorted(found - set(sizes) - set(labels), key=str)
     correlations = {f.law.correlation for f in model.families if isinstance(f.law, GaussianPair)}
     rows = {label: sympy.Integer(r) for r, label in enumerate(labels)}
-    small = sorted(product((1, 2, 3), repeat=len(sizes)), key=lambda p: (-len(set(p)), sum(p)))
+    ordered = sorted(product((1, 2, 3), repeat=len(sizes)), key=lambda p: (-len(set(p)), sum(p)))
+    # A size of 1 hides a wrong power of it, so cases without one come before further cases with one.
+    small = [*ordered[:2], *sorted(ordered[2:], key=lambda p: 1 in p)]
     for rank, chosen in enumerate(small):
         numbers = {s: _SCALARS[(place + 4 * rank) % len(_SCALARS)] for place, s in enumerate(scalars)}
         numbers |= {s: _CORRELATIONS[rank % 2] for s in scalars if s in correlations}

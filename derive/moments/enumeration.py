@@ -153,7 +153,7 @@ def _vandermonde(nodes: list[Fraction], moments: list[Any]) -> list[Fraction]:
     return weights
 
 
-def _fraction(value: Any) -> Fraction:
+def to_fraction(value: Any) -> Fraction:
     number = sympy.sympify(value, strict=True)
     if not number.is_Rational:
         raise MomentError(f"enumeration needs rational moments, got {number}")
@@ -165,7 +165,7 @@ def support_of(law: Any, top: int, values: Mapping[Any, Any]) -> tuple[tuple[tup
     if isinstance(law, Uncorrelated):
         law = gaussian(0, law.variance)
     if isinstance(law, Law):
-        moments = [Fraction(1)] + [_fraction(law.moment(r).xreplace(dict(values))) for r in range(1, top + 1)]
+        moments = [Fraction(1)] + [to_fraction(law.moment(r).xreplace(dict(values))) for r in range(1, top + 1)]
         one = matching_support(moments)
         return tuple(((v,), w) for v, w in zip(one.values, one.weights, strict=True))
     return _pair_support(law, top, values)
@@ -176,9 +176,9 @@ def _pair_support(
 ) -> tuple[tuple[tuple[Fraction, ...], Fraction], ...]:
     """y₁ = m₁ + s₁ z, y₂ = m₂ + s₂(ρ z + √(1−ρ²) z'), z and z' matching the standard normal."""
     put = dict(values)
-    m = [_fraction(sympy.sympify(x, strict=True).xreplace(put)) for x in law.means]
-    s = [_fraction(sympy.sympify(x, strict=True).xreplace(put)) for x in law.deviations]
-    rho = _fraction(sympy.sympify(law.correlation, strict=True).xreplace(put))
+    m = [to_fraction(sympy.sympify(x, strict=True).xreplace(put)) for x in law.means]
+    s = [to_fraction(sympy.sympify(x, strict=True).xreplace(put)) for x in law.deviations]
+    rho = to_fraction(sympy.sympify(law.correlation, strict=True).xreplace(put))
     other = _rational_root(1 - rho**2)
     if other is None:
         raise MomentError(f"enumeration needs a rational √(1 − ρ²), got ρ = {rho}")
@@ -197,9 +197,9 @@ def enumerated(statement: Any, model: Model, values: Mapping[Any, Any], *, most:
     """
     opened = in_expectations(sympy.sympify(statement, strict=True))
     means = sorted(opened.atoms(Expect), key=sympy.default_sort_key)
-    split = [_scalars_out(e.args[0]) for e in means]
+    split = [scalars_out(e.args[0]) for e in means]
     bodies = [compiled(body) for _, body in split]
-    symbols = {s: _fraction(v) for s, v in values.items()}
+    symbols = {s: to_fraction(v) for s, v in values.items()}
     touched = _touched(bodies, model, symbols)
     fixed = {array: {place: fixed_entry(place) for place in touched[array]} for array in model.fixed}
     choices = [
@@ -220,7 +220,7 @@ def enumerated(statement: Any, model: Model, values: Mapping[Any, Any], *, most:
     return opened.xreplace(put).xreplace({s: sympy.sympify(v, strict=True) for s, v in values.items()})
 
 
-def _scalars_out(body: Any) -> tuple[Any, Any]:
+def scalars_out(body: Any) -> tuple[Any, Any]:
     """(scalar, rest) with body = scalar · rest: E is linear, and a root of a size can't be walked in rationals."""
     factors = sympy.Mul.make_args(body)
     scalars = [f for f in factors if not f.has(sympy.Indexed)]
@@ -268,7 +268,7 @@ def at(expr: Any, model: Model, values: Mapping[Any, Any]) -> Any:
 
     Roots are allowed: what `compiled` can't walk is left to SymPy after its sums over fixed arrays are put in.
     """
-    symbols = {s: _fraction(v) for s, v in values.items()}
+    symbols = {s: to_fraction(v) for s, v in values.items()}
     arrays: dict[Any, Any] = {a: _Fixed() for a in model.fixed}
     put = {}
     for node in expr.atoms(PowerSum, sympy.Sum, sympy.Indexed):

@@ -20,7 +20,7 @@ class _Node(sympy.Expr):
 
     # Commutative and real by construction: each is a number.
     is_commutative = True
-    is_real = True
+    is_real: bool | None = True
     latex_name = ""
 
     def __new__(cls, *args: Any) -> Any:
@@ -165,6 +165,47 @@ class PowerSum(sympy.Expr):
         name = printer.doprint(self.base.label).lower()
         inside = ", ".join(f"{name}_{{{printer.doprint(r)}}}" for r in self.rows)
         return rf"\left\langle {inside} \right\rangle"
+
+
+class Density(_Node):
+    """Density(f, z): the probability density of f at z."""
+
+    latex_name = "p"
+
+
+class Distribution(_Node):
+    """Distribution(f, z) = P(f ≤ z)."""
+
+    def _latex(self, printer: Any) -> str:
+        return rf"\mathbb{{P}}\left[{printer.doprint(self.args[0])} \le {printer.doprint(self.args[1])}\right]"
+
+
+class CharacteristicFunction(_Node):
+    """CharacteristicFunction(f, t) = E e^(itf)."""
+
+    is_real = None
+
+    def _latex(self, printer: Any) -> str:
+        f, t = (printer.doprint(a) for a in self.args)
+        return rf"\mathbb{{E}}\left[e^{{i {t} {f}}}\right]"
+
+
+class KolmogorovDistance(_Node):
+    """KolmogorovDistance(f) = sup_x |P(f ≤ x) − Φ(x)|, to the standard normal."""
+
+    latex_name = "d_K"
+
+
+class WassersteinDistance(_Node):
+    """WassersteinDistance(f) = ∫ |P(f ≤ x) − Φ(x)| dx, to the standard normal."""
+
+    latex_name = "W_1"
+
+
+class TotalVariationDistance(_Node):
+    """TotalVariationDistance(f) = ½ ∫ |p_f − φ|, to the standard normal."""
+
+    latex_name = "TV"
 
 
 NODES = (Expect, Covariance, Variance, Cumulant, Skewness, ExcessKurtosis)
