@@ -1,7 +1,7 @@
 """Monte Carlo on a GPU or in the emulator: the streams of `compute.streams`, drawn where they are used.
 
 Guarantees: words and uniforms are the bits of `Stream(seed, experiment, replicate)` on any machine; normals in float64
-are within 16 · 2^-53 · r of it, in float32 within 2^-21 · r, r the radius sqrt(−2 ln u) ≤ 8.57 of their Box–Muller pair.
+are within 16 · 2^-53 · r of it, in float32 within 2^-21 · r, where r = sqrt(−2 ln u) ≤ 8.57 is their pair's radius.
 Does not: draw a count that is not a multiple of 8.
 """
 
