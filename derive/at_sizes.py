@@ -187,6 +187,12 @@ class Evaluator:
                 return first
             if argument == 1:
                 return self.zero
+            if isinstance(argument, sympy.Indexed) and label_of(argument.base) in self.statement.definitions:
+                label = label_of(argument.base)
+                if not any(seed[0] == label for seed in seeds):
+                    definition = self.statement.definitions[label]
+                    place = [integer(at, {**self.globals, **env}) for at in argument.indices]
+                    return self._log_of(definition.body, dict(zip(definition.indices, place, strict=True)), seeds)
         x = self._eval(argument, env, seeds)
         return jets.apply(x, jets.taylor_of(self.ops, "log"), self.zero)
 

@@ -297,7 +297,7 @@ def _meets(condition: Any, values: Mapping[Any, int]) -> bool:
     if isinstance(condition, Distinct):
         return integer(condition.first, values) != integer(condition.second, values)
     ends = [sympy.sympify(e, strict=True) for e in (condition.lower, condition.middle, condition.upper)]
-    if not all(s in values for e in ends for s in free_symbols(e)):
+    if not all(s in values for e in ends for s in free_symbols(e)) or any(e.has(sympy.Indexed) for e in ends):
         return True  # a condition on real values, not on sizes: the checker of values looks at it
     low, middle, high = (integer(e, values) for e in ends)
     return low <= middle <= high

@@ -89,6 +89,9 @@ class Interval:
     def positive(self) -> bool:
         return bool(libmp.mpf_sign(self.ends[0]) > 0)
 
+    def nonnegative(self) -> bool:
+        return bool(libmp.mpf_sign(self.ends[0]) >= 0)
+
     def _widened(self, function: Any) -> Interval:
         """f of the interval, with 2⁻¹⁰⁰ of relative room at an end that is positive, and of absolute room too else."""
         low, high = function(self.ends, PRECISION)

@@ -28,7 +28,7 @@ from typing import Any
 
 import sympy
 
-from derive.assumptions import Assumption, Ordered, Positive, ZeroOne
+from derive.assumptions import Assumption, Distinct, Ordered, Positive, ZeroOne
 from derive.at_sizes import Evaluator, Unreadable, show
 from derive.errors import StatementError
 from derive.instances import Statement, free_symbols, instances, integer, label_of
@@ -124,27 +124,40 @@ def _at(statement: Statement, relation: str, sizes: dict[Any, int], reals: Reals
 
 
 def _surely(one: Assumption, evaluator: Evaluator, sizes: Mapping[Any, int]) -> bool:
-    """Whether a condition on values certainly holds at this draw; conditions on sizes hold already."""
+    """Whether a condition on values certainly holds at this draw; conditions on sizes hold already.
+
+    A free index of the sides is that one index; any other ranged index of the condition stands for all its values.
+    """
     if isinstance(one, Positive):
-        return _positive_everywhere(one.expr, evaluator, sizes)
+        return _everywhere([(one.expr, True)], evaluator, sizes)
     if isinstance(one, Ordered):
-        ends = [sympy.sympify(e, strict=True) for e in (one.lower, one.middle, one.upper)]
+        low, middle, high = (sympy.sympify(e, strict=True) for e in (one.lower, one.middle, one.upper))
+        ends = (low, middle, high)
         if all(s in sizes for e in ends for s in free_symbols(e)) and not any(e.has(sympy.Indexed) for e in ends):
             return True
-        low, middle, high = (evaluator.value(e) for e in ends)
-        return bool(low.at_most(middle) and middle.at_most(high))
+        return _everywhere([(middle - low, False), (high - middle, False)], evaluator, sizes)
     return True
 
 
-def _positive_everywhere(expr: Any, evaluator: Evaluator, sizes: Mapping[Any, int]) -> bool:
-    """Whether expr > 0 for every value of its ranged indices; an index without a range leaves it undecided."""
-    ranged = {r.index: r for r in evaluator.statement.ranges}
-    indices = [s for s in sorted(free_symbols(expr), key=str) if s in ranged]
-    if any(s.is_integer and s not in sizes for s in free_symbols(expr)):
+def _everywhere(conditions: list[tuple[Any, bool]], evaluator: Evaluator, sizes: Mapping[Any, int]) -> bool:
+    """Whether every expression is ≥ 0 (> 0 where marked) for all its indices; one without a range is undecided."""
+    statement = evaluator.statement
+    ranged = {r.index: r for r in statement.ranges}
+    fixed = set().union(*(free_symbols(side) for side in statement.expressions))
+    apart = [a for a in statement.assumptions if isinstance(a, Distinct)]
+    symbols = sorted(set().union(*(free_symbols(e) for e, _ in conditions)), key=str)
+    if any(s.is_integer and s not in sizes for s in symbols):
         return False
+    indices = [s for s in symbols if s in ranged and s not in fixed]
     ends = [(integer(ranged[s].lower, sizes), integer(ranged[s].upper, sizes)) for s in indices]
-    places = itertools.product(*(range(low, high + 1) for low, high in ends))
-    return all(evaluator.value_at(expr, dict(zip(indices, at, strict=True))).positive() for at in places)
+    for at in itertools.product(*(range(low, high + 1) for low, high in ends)):
+        place = {**sizes, **dict(zip(indices, at, strict=True))}
+        if all(integer(a.first, place) != integer(a.second, place) for a in apart):
+            for expr, strict in conditions:
+                value = evaluator.value_at(expr, place)
+                if not (value.positive() if strict else value.nonnegative()):
+                    return False
+    return True
 
 
 class Reals:

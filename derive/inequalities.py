@@ -1,0 +1,339 @@
+"""Inequalities: a difference is shown to be a sum of terms that can't be negative.
+
+Guarantees: `sign` answers from the structure of an expression and the stated conditions alone: squares, exponentials,
+sums and products of what is not negative, facts that an assumption states. The rule `certified-difference` accepts
+lhs ≤ rhs only where rhs − lhs equals such a certificate by both checkers. Cauchy–Schwarz, Popoviciu and Gershgorin are
+never invoked by name: their certificates are sums of squares, written out and checked.
+Does not: decide signs. UNKNOWN means "not shown", and is never read as negative.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from enum import IntEnum
+from typing import Any
+
+import sympy
+
+from derive.assumptions import Assumption, AtLeast, Defined, Distinct, InRange, Ordered, Positive, ZeroOne
+from derive.instances import free_symbols, label_of
+from derive.prover import prove
+from derive.rules import rule
+from derive.step import Step
+from derive.verdict import Kind, Verdict, weakest
+
+
+class Sign(IntEnum):
+    """What is known of a sign; the order is the strength of the knowledge."""
+
+    UNKNOWN = 0
+    NONNEGATIVE = 1
+    POSITIVE = 2
+
+
+@dataclass(frozen=True)
+class Context:
+    """The conditions under which a sign is asked for: assumptions, the free symbols of the statement's sides (an
+    assumption's index among them is that one index), ranges of the binders in scope, and indices that are known to
+    differ because a factor 1 − δ vanishes otherwise."""
+
+    assumptions: tuple[Assumption, ...]
+    fixed: frozenset[Any] = frozenset()
+    ranges: tuple[tuple[Any, Any, Any], ...] = ()
+    distinct: tuple[tuple[Any, Any], ...] = ()
+
+    @classmethod
+    def of(cls, step: Step) -> Context:
+        """The conditions of a step."""
+        sides = (step.lhs.args[0] if isinstance(step.lhs, sympy.Limit) else step.lhs, step.rhs)
+        return cls(step.assumptions, frozenset().union(*(free_symbols(side) for side in sides)))
+
+    def given(self, *ranges: tuple[Any, Any, Any]) -> Context:
+        """Inside a sum: its binders shadow everything of their names that was known before."""
+        names = {r[0] for r in ranges}
+        kept = tuple(r for r in self.ranges if r[0] not in names)
+        apart = tuple(d for d in self.distinct if not names & set(free_symbols(d[0]) | free_symbols(d[1])))
+        return replace(self, ranges=(*kept, *ranges), distinct=apart)
+
+    def range_of(self, index: Any) -> tuple[Any, Any] | None:
+        for name, low, high in reversed(self.ranges):
+            if name == index:
+                return low, high
+        for one in self.assumptions:
+            if isinstance(one, InRange) and one.index == index:
+                return sympy.sympify(one.lower), sympy.sympify(one.upper)
+        return None
+
+    def differ(self, a: Any, b: Any) -> bool:
+        bound = {r[0] for r in self.ranges}
+        stated = [(d.first, d.second) for d in self.assumptions if isinstance(d, Distinct)]
+        stated = [d for d in stated if not bound & (free_symbols(d[0]) | free_symbols(d[1]))]
+        return any({a, b} == set(pair) for pair in (*self.distinct, *stated))
+
+
+def sign(expr: Any, context: Context) -> Sign:
+    """The sign of an expression, as far as its structure shows it."""
+    stated = _stated(expr, context)
+    if stated is not Sign.UNKNOWN:
+        return stated
+    if expr.is_Rational:
+        return Sign.POSITIVE if expr > 0 else Sign.NONNEGATIVE if expr == 0 else Sign.UNKNOWN
+    for kind, method in _KINDS:
+        if isinstance(expr, kind):
+            return method(expr, context)
+    return Sign.UNKNOWN
+
+
+def _symbol(expr: Any, context: Context) -> Sign:
+    if expr.is_positive:
+        return Sign.POSITIVE
+    least = minimum(expr, context)
+    if least is None:
+        return Sign.NONNEGATIVE if expr.is_nonnegative else Sign.UNKNOWN
+    return Sign.POSITIVE if least > 0 else Sign.NONNEGATIVE if least == 0 else Sign.UNKNOWN
+
+
+def minimum(expr: Any, context: Context) -> int | None:
+    """A lower bound of a linear integer expression, or None: every index is put at the end of its range that makes the
+    expression least, innermost first, and every size at its least value."""
+    current = sympy.expand(expr)
+    for name in [r[0] for r in reversed(context.ranges)] + [
+        a.index for a in context.assumptions if isinstance(a, InRange)
+    ]:
+        factor = current.coeff(name)
+        ends = context.range_of(name)
+        if factor.is_Integer and factor != 0 and ends is not None and name not in free_symbols(ends[factor < 0]):
+            current = sympy.expand(current - factor * name + factor * ends[factor < 0])
+    total = 0
+    for term in sympy.Add.make_args(current):
+        factor, symbol = term.as_coeff_Mul()
+        if not factor.is_Integer:
+            return None
+        least = 1 if symbol == 1 else _least(symbol, context) if factor > 0 else None
+        if least is None:
+            return None
+        total += int(factor) * least
+    return total
+
+
+def _least(size: Any, context: Context) -> int | None:
+    if not (size.is_Symbol and size.is_integer and size.is_nonnegative):
+        return None
+    stated = [a.least for a in context.assumptions if isinstance(a, AtLeast) and a.size == size]
+    return max(stated, default=0)
+
+
+def nonempty(low: Any, high: Any, context: Context) -> bool:
+    """Whether low ≤ high follows from the ranges and the least sizes."""
+    gap = minimum(high - low, context)
+    return gap is not None and gap >= 0
+
+
+def _pow(expr: Any, context: Context) -> Sign:
+    base, exponent = expr.args
+    below = sign(base, context)
+    if below is Sign.POSITIVE:
+        return Sign.POSITIVE
+    if exponent.is_Integer and exponent > 0 and (exponent % 2 == 0 or below is Sign.NONNEGATIVE):
+        return Sign.NONNEGATIVE
+    if exponent.is_Rational and exponent > 0 and below is Sign.NONNEGATIVE:
+        return Sign.NONNEGATIVE
+    return Sign.UNKNOWN
+
+
+def _mul(expr: Any, context: Context) -> Sign:
+    """A product is as its factors; a factor 1 − δ_ij lets the others presume i ≠ j, the product being 0 otherwise."""
+    apart = tuple(pair for factor in expr.args if (pair := _complement(factor)) is not None)
+    inner = replace(context, distinct=(*context.distinct, *apart))
+    signs = [Sign.NONNEGATIVE if _complement(f) is not None else sign(f, inner) for f in expr.args]
+    return min(signs)
+
+
+def _complement(expr: Any) -> tuple[Any, Any] | None:
+    """(i, j) for 1 − δ_ij."""
+    if isinstance(expr, sympy.Add) and len(expr.args) == 2:
+        rest = 1 - expr
+        if isinstance(rest, sympy.KroneckerDelta):
+            return rest.args[0], rest.args[1]
+    return None
+
+
+def _add(expr: Any, context: Context) -> Sign:
+    pair = _complement(expr)
+    if pair is not None:
+        return Sign.POSITIVE if context.differ(*pair) else Sign.NONNEGATIVE
+    least = minimum(expr, context)
+    if least is not None and least >= 0:
+        return Sign.POSITIVE if least > 0 else Sign.NONNEGATIVE
+    if len(expr.args) == 2:
+        special = _two_terms(expr, context)
+        if special is not Sign.UNKNOWN:
+            return special
+    signs = [sign(a, context) for a in expr.args]
+    return max(signs) if min(signs) >= Sign.NONNEGATIVE else Sign.UNKNOWN
+
+
+def _two_terms(expr: Any, context: Context) -> Sign:
+    """exp A − exp B has the sign of A − B (exp increases strictly), and 1 − tanh² is positive (|tanh| < 1)."""
+    for plus, minus in (expr.args, tuple(reversed(expr.args))):
+        factor, square = minus.as_coeff_Mul()
+        if factor != -1:
+            continue
+        if plus == 1 and isinstance(square, sympy.Pow) and square.exp == 2 and isinstance(square.base, sympy.tanh):
+            return Sign.POSITIVE
+        exponents = [_exponent(plus), _exponent(square)]
+        if exponents[0] is not None and exponents[1] is not None and (plus, square) != (1, 1):
+            return sign(exponents[0] - exponents[1], context)
+    return Sign.UNKNOWN
+
+
+def _exponent(expr: Any) -> Any:
+    if expr == 1:
+        return sympy.Integer(0)
+    return expr.args[0] if isinstance(expr, sympy.exp) else None
+
+
+def _sum(expr: Any, context: Context) -> Sign:
+    limits = tuple(tuple(limit) for limit in reversed(expr.limits))  # SymPy's last limit is the outermost
+    inner = context
+    filled = True
+    for binder, low, high in limits:
+        filled = filled and nonempty(low, high, inner)
+        inner = inner.given((binder, low, high))
+    body = sign(expr.function, inner)
+    return body if body is not Sign.POSITIVE or filled else Sign.NONNEGATIVE
+
+
+def _product(expr: Any, context: Context) -> Sign:
+    inner = context.given(*(tuple(limit) for limit in reversed(expr.limits)))
+    return sign(expr.function, inner)  # an empty product is 1
+
+
+def _indexed(expr: Any, context: Context) -> Sign:
+    label = label_of(expr.base)
+    for one in context.assumptions:
+        if isinstance(one, ZeroOne) and label_of(one.array) == label:
+            return Sign.NONNEGATIVE
+        if isinstance(one, Defined) and label_of(one.array) == label:
+            ranges = [(i, *ends) if (ends := context.range_of(at)) else None
+                      for i, at in zip(one.indices, expr.indices, strict=True)]  # fmt: skip
+            return sign(one.body, replace(context, ranges=tuple(r for r in ranges if r), distinct=()))
+    return Sign.UNKNOWN
+
+
+def _log(expr: Any, context: Context) -> Sign:
+    """log A ≥ 0 where A ≥ 1."""
+    return sign(expr.args[0] - 1, context)
+
+
+_KINDS: tuple[tuple[Any, Any], ...] = (
+    (sympy.Symbol, _symbol),
+    (sympy.exp, lambda e, c: Sign.POSITIVE),
+    (sympy.Abs, lambda e, c: Sign.NONNEGATIVE),
+    (sympy.KroneckerDelta, lambda e, c: Sign.NONNEGATIVE),
+    (sympy.log, _log),
+    (sympy.Pow, _pow),
+    (sympy.Mul, _mul),
+    (sympy.Add, _add),
+    (sympy.Sum, _sum),
+    (sympy.Product, _product),
+    (sympy.Indexed, _indexed),
+)
+
+
+def _stated(expr: Any, context: Context) -> Sign:
+    """Whether an assumption says it: Positive, or one of the two differences of an Ordered, for the indices in scope.
+
+    An index of the assumption that is free in the statement's sides is that one index; any other stands for every
+    index of the same range that meets the assumption's Distinct conditions.
+    """
+    for one in context.assumptions:
+        if isinstance(one, Positive):
+            facts = [(sympy.sympify(one.expr), Sign.POSITIVE)]
+        elif isinstance(one, Ordered):
+            low, middle, high = (sympy.sympify(e) for e in (one.lower, one.middle, one.upper))
+            facts = [(middle - low, Sign.NONNEGATIVE), (high - middle, Sign.NONNEGATIVE)]
+        else:
+            continue
+        for fact, strength in facts:
+            if any(variant == expr for variant in _variants(fact, context)):
+                return strength
+    return Sign.UNKNOWN
+
+
+def _variants(fact: Any, context: Context) -> list[Any]:
+    """The fact at every index in scope that its ranged indices may stand for."""
+    bound = [r[0] for r in context.ranges]
+    found = [fact] if not free_symbols(fact) & set(bound) or _same_ranges(fact, context) else []
+    for index in sorted(free_symbols(fact), key=str):
+        own = _assumed_range(index, context)
+        if own is None or index in context.fixed:
+            continue
+        for other in (*bound, *context.fixed):
+            if other == index or context.range_of(other) != own:
+                continue
+            if all(context.differ(other, partner) for partner in _partners(index, context)):
+                found.append(fact.xreplace({index: other}))
+    return found
+
+
+def _same_ranges(fact: Any, context: Context) -> bool:
+    """Whether every bound symbol of the fact runs over the range that the assumptions give the index of its name."""
+    for name, low, high in context.ranges:
+        if name in free_symbols(fact):
+            if name in context.fixed:
+                return False  # bound here, so not the one index that the fact is about
+            if _assumed_range(name, context) != (low, high):
+                return False
+            if not all(context.differ(name, partner) for partner in _partners(name, context)):
+                return False
+    return True
+
+
+def _assumed_range(index: Any, context: Context) -> tuple[Any, Any] | None:
+    for one in context.assumptions:
+        if isinstance(one, InRange) and one.index == index:
+            return sympy.sympify(one.lower), sympy.sympify(one.upper)
+    return None
+
+
+def _partners(index: Any, context: Context) -> list[Any]:
+    """What the assumptions say that the index differs from."""
+    pairs = [(d.first, d.second) for d in context.assumptions if isinstance(d, Distinct)]
+    return [b if a == index else a for a, b in pairs if index in (a, b)]
+
+
+def _of_reals(one: Ordered) -> bool:
+    """Whether an order is one of real values: no equality needs it, and the first checker reads orders of sizes."""
+    ends = [sympy.sympify(e) for e in (one.lower, one.middle, one.upper)]
+    return any(e.has(sympy.Indexed) or any(not s.is_integer for s in free_symbols(e)) for e in ends)
+
+
+@rule("certified-difference")
+def certified_difference(step: Step) -> Verdict:
+    """lhs ≤ rhs because rhs − lhs is a sum of terms that can't be negative.
+
+    Sound because rhs − lhs = certificate is proved as an equality by both checkers, and the certificate is built from
+    squares, exponentials and what the conditions state to be non-negative. data["certificate"]: that expression;
+    without it, rhs − lhs itself. For "<" it must be positive.
+    """
+    if step.relation not in ("<=", "<"):
+        return Verdict.unknown("this rule shows ≤ and < only")
+    needed = Sign.POSITIVE if step.relation == "<" else Sign.NONNEGATIVE
+    certificate = sympy.sympify(step.data.get("certificate", step.rhs - step.lhs), strict=True)
+    if sign(certificate, Context.of(step)) < needed:
+        refuted = prove(step.lhs, step.rhs, step.assumptions, relation=step.relation)
+        if refuted.kind is Kind.REFUTED:
+            return refuted
+        return Verdict.unknown(f"the certificate is not shown to be {needed.name.lower()}")
+    conditions = tuple(a for a in step.assumptions if not (isinstance(a, Ordered) and _of_reals(a)))
+    if certificate == step.rhs - step.lhs:
+        # Nothing to prove of the difference; the statement itself must still be one that can be read.
+        return weakest([prove(side, side, conditions) for side in (step.lhs, step.rhs)])
+    equality = prove(step.rhs - step.lhs, certificate, conditions)
+    if equality.is_proved:
+        return equality
+    refuted = prove(step.lhs, step.rhs, step.assumptions, relation=step.relation)
+    if refuted.kind is Kind.REFUTED:
+        return refuted
+    return Verdict.unknown(f"the difference is not shown to equal the certificate ({equality})")
