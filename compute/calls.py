@@ -218,7 +218,7 @@ def over_groups(problem: Problem, grad: Array) -> Array:
     """(…, h, m, d) summed over the query heads that share a key-value head."""
     if problem.groups == 1:
         return grad
-    return grad.reshape(*grad.shape[:-3], -1, problem.groups, *grad.shape[-2:]).sum(axis=-3)
+    return grad.reshape(*grad.shape[:-3], problem.h // problem.groups, problem.groups, *grad.shape[-2:]).sum(axis=-3)
 
 
 def summed_to(grad: Array, shape: tuple[int, ...]) -> Array:
