@@ -144,9 +144,20 @@ def forward(backend: Backend, p: Problem, family: str = "simt", *, poison: bool 
 
 
 def backward(
-    backend: Backend, p: Problem, out: Any, lse: Any, grad_output: Any, grad_lse: Any = None, family: str = "simt"
+    backend: Backend,
+    p: Problem,
+    out: Any,
+    lse: Any,
+    grad_output: Any,
+    grad_lse: Any = None,
+    family: str = "simt",
+    *,
+    poison: bool = False,
 ) -> dict[str, Any]:
-    """Gradients dq, dk, dv (and dsink (h,)) from what `forward` returned and the upstream gradients."""
+    """Gradients dq, dk, dv (and dsink (h,)) from what `forward` returned and the upstream gradients.
+
+    poison: as in `forward`.
+    """
     b, h, h_kv, n, m, _, _ = p.sizes
     xp, accumulator = backend.xp, FORMATS[p.format].accumulator
     if grad_output.shape != out.shape or grad_output.dtype != out.dtype:
@@ -166,7 +177,7 @@ def backward(
         (out, grad_output, lse, *optional, delta, NULL if dsink is None else dsink, np.int32(n), np.int32(h)),
         rows=THREADS,
     )
-    dq, dk, dv = xp.empty_like(p.q), xp.empty_like(p.k), xp.empty_like(p.v)
+    dq, dk, dv = (xp.full_like(a, xp.nan) if poison else xp.empty_like(a) for a in (p.q, p.k, p.v))
     common = (p.q, p.k, p.v, grad_output, lse, delta)
     _launch(backend, p, family, "attention_backward_q", n, b * h, (*common, dq, *p.meaning()))
     _launch(backend, p, family, "attention_backward_kv", m, b * h_kv, (*common, dk, dv, *p.meaning()))
