@@ -123,6 +123,12 @@ def binder_colors(mono: Mono) -> dict[str, int]:
     return colors
 
 
+def body_hash(mono: Mono) -> int:
+    """A hash of the term without its bounds, the same under every naming of its binders."""
+    body = Mono(mono.binders, (), mono.equations, mono.factors, mono.argument)
+    return _mono_hash(body, dict.fromkeys(mono.binders, _PLAIN))
+
+
 def _name_hash(name: str, colors: Colors) -> int:
     known = colors.get(name)
     return crc32(name.encode()) if known is None else known

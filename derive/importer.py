@@ -103,6 +103,7 @@ class Importer:
 
     def _read_patterns(self) -> None:
         stated = [a for a in self.assumptions if isinstance(a, Positive)]
+        self.declare(*(a.expr for a in stated))
         for a in stated:
             expr = sympy.sympify(a.expr, strict=True)
             if isinstance(expr, sympy.Symbol):
@@ -229,6 +230,14 @@ class Importer:
         return Poly.atom(Atom("fn", "log", parts=(inside,)))
 
     def _sum(self, expr: Any, scope: Scope, facts: Facts) -> Poly:
+        inner, known, opened = self.open_sum(expr, scope, facts)
+        body = self.term(expr.function, inner, known)
+        for name, bounds in reversed(opened):
+            body = body.summed(name, bounds)
+        return body
+
+    def open_sum(self, expr: Any, scope: Scope, facts: Facts) -> tuple[Scope, Facts, list[tuple[str, tuple[Ix, Ix]]]]:
+        """The scope and facts inside a sum, and its binders' fresh names with their bounds, outermost first."""
         inner = dict(scope)
         known = facts
         opened: list[tuple[str, tuple[Ix, Ix]]] = []
@@ -252,10 +261,7 @@ class Importer:
             bounds = (Ix.var(name) - first, last - Ix.var(name))
             known = known.given(bounds)
             opened.append((name, bounds))
-        body = self.term(expr.function, inner, known)
-        for name, bounds in reversed(opened):
-            body = body.summed(name, bounds)
-        return body
+        return inner, known, opened
 
     def _delta(self, expr: Any, scope: Scope, facts: Facts) -> Poly:
         a, b = (self.ix(x, scope, expr) for x in expr.args[:2])
@@ -414,7 +420,7 @@ class Importer:
             body = self.term(sympy.sympify(d.body, strict=True), scope, self.facts.given(bounds))
             if any(a == name for a in array_names(body)):
                 raise StatementError(f"{d.array} is defined through itself")
-            self._bodies[memo] = (names, self.unfold(body, keep))
+            self._bodies[memo] = (names, self.normaliser.normal(self.unfold(body, keep), self.facts.given(bounds)))
         return self._bodies[memo]
 
     def unfold(self, poly: Poly, keep: frozenset[str]) -> Poly:

@@ -12,7 +12,7 @@ from collections.abc import Iterator, Mapping
 from fractions import Fraction
 from math import comb
 
-from derive.binders import name_binders
+from derive.binders import body_hash, name_binders
 from derive.index import Facts, Ix
 from derive.signs import Environment
 from derive.terms import Atom, Mono, Poly, substitute
@@ -205,12 +205,14 @@ def join(table: dict[Mono, Fraction], facts: Facts) -> dict[Mono, Fraction] | No
 
     None when nothing joins. Every join makes the number of terms smaller, or keeps it and moves coefficients.
     """
-    groups: dict[str, list[Mono]] = {}
+    groups: dict[int, list[Mono]] = {}
     for mono in table:
         if mono.bounds:
-            groups.setdefault(_bodies(mono)[0].key, []).append(mono)
+            groups.setdefault(body_hash(mono), []).append(mono)
     for group in groups.values():
         for a, b in itertools.combinations(sorted(group, key=lambda m: m.key), 2):
+            if _bodies(a)[0].key != _bodies(b)[0].key:
+                continue
             result = _join_pair(a, table[a], b, table[b], facts)
             if result is not None:
                 new = dict(table)
@@ -226,14 +228,19 @@ def join(table: dict[Mono, Fraction], facts: Facts) -> dict[Mono, Fraction] | No
 
 def _bodies(mono: Mono) -> list[Mono]:
     """The term named by its body alone: [body, then the whole term under every naming that gives this body]."""
-    body = Mono(mono.binders, (), mono.equations, mono.factors, mono.argument)
+    known: list[Mono] | None = mono.__dict__.get("bodies")
+    if known is None:
+        known = mono.__dict__["bodies"] = _named_by_body(mono)
+    return known
+
+
+def _named_by_body(mono: Mono) -> list[Mono]:
     named: list[tuple[Mono, Mono]] = []
     for order in itertools.permutations(mono.binders) if len(mono.binders) <= 5 else [mono.binders]:
         names = {v: f"%join.{k:02d}" for k, v in enumerate(order)}
         whole = mono.renamed(names)
         whole = Mono(tuple(sorted(whole.binders)), whole.bounds, whole.equations, whole.factors, whole.argument)
         named.append((Mono(whole.binders, (), whole.equations, whole.factors, whole.argument), whole))
-    del body
     least = min((n for n, _ in named), key=lambda m: m.key)
     return [least, *(w for n, w in named if n.key == least.key)]
 

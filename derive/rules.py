@@ -20,7 +20,19 @@ Rule = Callable[[Step], Verdict]
 _F = TypeVar("_F", bound=Rule)
 _RULES: dict[str, Rule] = {}
 # Modules that register rules when imported, in the order in which they are tried.
-_HOMES: list[str] = ["derive.prover", "derive.inequalities", "derive.limits", "derive.bounds_by_sign", "derive.moments.checking", "derive.score_law", "derive.row_rules", "derive.limit_rules", "derive.oracle_rules"]
+_HOMES: list[str] = [
+    "derive.prover",
+    "derive.inequalities",
+    "derive.limits",
+    "derive.bounds_by_sign",
+    "derive.moments.checking",
+    "derive.score_law",
+    "derive.row_rules",
+    "derive.limit_rules",
+    "derive.gradient_rules",
+    "derive.level_rules",
+    "derive.oracle_rules",
+]
 
 
 def rule(name: str) -> Callable[[_F], _F]:
