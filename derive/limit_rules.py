@@ -16,7 +16,7 @@ import sympy
 from derive.errors import StatementError
 from derive.oracle_rules import grid_of_limit, with_stated_error
 from derive.power_sums import N, V
-from derive.row_nodes import DEFINITIONS, LOG_Z, M1, TOP, H, LargeN, RowMean, mu, p
+from derive.row_nodes import DEFINITIONS, LOG_Z, M1, TOP, H, LargeN, RowMean, RowMedian, mu, p
 from derive.rules import rule
 from derive.step import Step
 from derive.verdict import Verdict
@@ -70,7 +70,7 @@ def squeeze(step: Step) -> Verdict:
     if lower.rhs != upper.lhs:
         return Verdict.unknown("the premises do not bound one and the same expression")
     factor = sympy.cancel(step.lhs / upper.lhs)
-    if factor.has(RowMean) or not factor.is_positive:
+    if factor.has(RowMean, RowMedian) or not factor.is_positive:
         return Verdict.unknown("the left side is not a positive multiple of what the premises bound")
     for bound in (lower.lhs, upper.rhs):
         value = _limit_in_root(factor * bound)

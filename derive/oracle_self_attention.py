@@ -59,6 +59,12 @@ def point(observable: str, n: float, d: float, scale: float, width: float) -> tu
     return mixed(n, scores(d, scale, width), (name,), lambda v, s: v[0])
 
 
+def row_mean(name: str, n: float, d_k: float, scale: float, d_model: float, along: float = 0, row: float = 0) -> float:
+    """One row observable, with degrees of freedom added to D ‖u‖² (along) and to ‖x_i‖² (row)."""
+    check_sizes(n, d_k=d_k, scale=scale, d_model=d_model)
+    return mixed(n, scores(d_k, scale, d_model, along, row), (name,), lambda v, s: v[0])[0]
+
+
 def scores(d: float, scale: float, width: float, extra: float = 0, row_extra: float = 0) -> mixture.ScaleLaw:
     """The law of σ = scale χ_d χ_D χ'_D / D. extra: degrees of freedom added to D ‖u‖² (E[χ²_D g(χ_D)] =
     D E g(χ_{D+2})); row_extra: the same for ‖x_i‖²."""

@@ -5,11 +5,11 @@ oracle's numbers (`evalf`); a right side built from them is a function of its fr
 Does not: know any law.
 
 RowMean(f, n, v): mean of f over n i.i.d. N(0, v) scores. HeadMean(f, n, d_k, s): over scores s q·k with independent
-standard normal queries and keys. SelfMean(f, n, d_k, s, d_model): self-attention from one X (see
-`derive.oracle_self_attention`). f is an expression in the symbols below, for one row:
+standard normal queries and keys. SelfMean: self-attention from one X (see `derive.oracle_self_attention`). f is an
+expression in the symbols below, for one row:
 
-p(k) = Σ_j α_j^k; LOG_Z; H, the entropy; M1 = Σ_j α_j x_j, x the scores; TOP = max_j α_j; and for J = diag(α) - ααᵀ and
-the standardised scores z: TR = tr J, J2 = ‖J‖_F², JZ2 = ‖Jz‖², ZJZ = zᵀJz.
+p(k) = Σ_j α_j^k; LOG_Z; H, the entropy; M1 = Σ_j α_j x_j, x the scores; TOP = max_j α_j; and for J = diag(α) - ααᵀ
+and the standardised scores z: TR = tr J, J2 = ‖J‖_F², NORM_J its root, JZ2 = ‖Jz‖², ZJZ = zᵀJz.
 """
 
 from __future__ import annotations
@@ -27,8 +27,10 @@ _TEX = {
     "alpha_dot_x": r"\alpha\cdot x",
     "tr_J": r"\operatorname{tr}J",
     "norm2_J": r"\|J\|_F^2",
+    "norm_J": r"\|J\|_F",
     "norm2_Jz": r"\|Jz\|^2",
     "zJz": r"z^{\top}\!Jz",
+    **{of: of for of in ("q", "k", "v", "S")},
 }
 
 
@@ -52,6 +54,7 @@ TOP = RowSymbol("alpha_max", positive=True)
 M1 = RowSymbol("alpha_dot_x", real=True)
 TR = RowSymbol("tr_J", real=True)
 J2 = RowSymbol("norm2_J", real=True)
+NORM_J = RowSymbol("norm_J", positive=True)
 JZ2 = RowSymbol("norm2_Jz", real=True)
 ZJZ = RowSymbol("zJz", real=True)
 
@@ -117,13 +120,54 @@ class HeadMean(_Mean):
 
 
 class SelfMean(_Mean):
-    """SelfMean(f, n, d_k, s, d_model): the same for self-attention from one X, with weights N(0, 1/d_model)."""
+    """SelfMean(f, n, d_k, s, d_model, a, b): the same for self-attention from one X, with weights N(0, 1/d_model).
 
-    nargs = 5
+    a, b: degrees of freedom added to ‖u‖² and to ‖x_i‖² (see `derive.oracle_self_attention`): a mean weighted by
+    ‖u‖², E[‖u‖² f], is the mean with a = 2, because χ²_D times the density of χ²_D is D times that of χ²_{D+2}.
+    """
+
+    nargs = 7
+
+    def _latex(self, printer: Any, exp: str | None = None) -> str:
+        text = super()._latex(printer, exp)
+        a, b = self.args[5:]
+        return text if (a, b) == (0, 0) else rf"{text}_{{\|u\|^{{{a}}}\|x_i\|^{{{b}}}}}"
 
     def setting(self) -> dict[str, float] | None:
         values = _floats(self.args[1:])
-        return None if values is None else dict(zip(("n", "d_k", "scale", "d_model"), values, strict=True))
+        names = ("n", "d_k", "scale", "d_model", "along", "row")
+        return None if values is None else dict(zip(names, values, strict=True))
+
+
+class Gradient(_Mean):
+    """Gradient(of, n, d_k, s): mean squared norm of a gradient per row (or key) and per unit of d_v.
+
+    of: RowSymbol q, k, v or S, for dL/dq_i, dL/dk_j, dL/dv_j, dL/dS_i. Q, K, V and the upstream gradient are
+    independent with i.i.d. N(0, 1) entries.
+    """
+
+    nargs = 4
+
+    def _latex(self, printer: Any, exp: str | None = None) -> str:
+        name = {"q": "q_i", "k": "k_j", "v": "v_j", "S": "S_i"}[self.args[0].name]
+        return rf"\frac{{1}}{{d_v}}\mathbb{{E}}\left\|\partial L/\partial {name}\right\|^2"
+
+    def setting(self) -> dict[str, float] | None:
+        values = _floats(self.args[1:])
+        return None if values is None else dict(zip(("n", "d_k", "scale", "d_model"), values, strict=False))
+
+    def _eval_evalf(self, prec: int) -> Any:
+        from derive.oracle import expect
+
+        setting = self.setting()
+        name = {"q": "gradient_q", "k": "gradient_k", "v": "gradient_v", "S": "gradient_scores"}[self.args[0].name]
+        return None if setting is None else sympy.Float(float(expect(name, **setting).value))
+
+
+class SelfGradient(Gradient):
+    """SelfGradient(of, n, d_k, s, d_model): the same for self-attention from one X (`derive.oracle_self_attention`)."""
+
+    nargs = 5
 
 
 def _floats(arguments: tuple[Any, ...]) -> tuple[float, ...] | None:
@@ -133,20 +177,57 @@ def _floats(arguments: tuple[Any, ...]) -> tuple[float, ...] | None:
 
 def row_value(body: Any, setting: dict[str, float]) -> float:
     """The oracle's value of a linear combination of the observables it knows."""
-    from derive.oracle import expect
+
+    def mean(name: str) -> float:
+        from derive import oracle, oracle_self_attention
+
+        if "along" in setting:
+            return oracle_self_attention.row_mean(name, **setting)
+        return float(oracle.expect(name, **setting).value)
 
     if body in _ORACLE:
-        return float(expect(_ORACLE[body], **setting).value)
+        return mean(_ORACLE[body])
     total = 0.0
     for term in sympy.Add.make_args(sympy.expand(body)):
         factor, rest = term.as_coeff_Mul()
         if rest == 1:
             total += float(factor)
         elif rest in _ORACLE:
-            total += float(factor) * float(expect(_ORACLE[rest], **setting).value)
+            total += float(factor) * mean(_ORACLE[rest])
         else:
             raise StatementError(f"the oracle has no value for {rest}; it knows {', '.join(map(str, _ORACLE))}")
     return total
+
+
+class RowMedian(_Mean):
+    """RowMedian(f, n, v): median of f over n i.i.d. N(0, v) scores."""
+
+    nargs = 3
+
+    def _latex(self, printer: Any, exp: str | None = None) -> str:
+        text = rf"\operatorname{{median}}\left[{printer.doprint(self.args[0])}\right]"
+        return text if exp is None else f"{text}^{{{exp}}}"
+
+    def setting(self) -> dict[str, float] | None:
+        return None
+
+    def _eval_evalf(self, prec: int) -> Any:
+        return None  # no oracle: a median is not a mean
+
+
+class RowShare(_Mean):
+    """RowShare(f, level, n, v): probability that f ≥ level, over n i.i.d. N(0, v) scores."""
+
+    nargs = 4
+
+    def _latex(self, printer: Any, exp: str | None = None) -> str:
+        return rf"\mathbb{{P}}\left[{printer.doprint(self.args[0])}\ge {printer.doprint(self.args[1])}\right]"
+
+    def setting(self) -> dict[str, float] | None:
+        return None
+
+    def _eval_evalf(self, prec: int) -> Any:
+        return None
 
 
 class Taylor(sympy.Function):

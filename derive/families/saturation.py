@@ -3,7 +3,8 @@
 Guarantees: identities, series and bounds here are exact at every n; limits say what is fixed, what grows, and how
 large their relative error is on a stated grid (`data["error"]`, `data["grid"]` of the step). Left sides evaluate to the
 exact oracle, right sides are the laws, so each can be drawn as "exact" and "law".
-Does not: assume that scores of a trained model are Gaussian; the gradient's laws are in `saturation_gradients`.
+Does not: say that scores of a trained model are Gaussian. Medians and two keys are in `_saturation_tails`, gradients in
+`_saturation_gradients`.
 
 Mean and median part here: E ‖J‖_F² first rises (for n > 4) and then falls only like 1/√v, carried by rare near ties;
 the median of ‖J‖_F falls exponentially in √v. Both are stated.
@@ -16,6 +17,7 @@ from typing import Any
 import sympy
 
 from derive.catalogue import Claim
+from derive.families import _saturation_gradients, _saturation_tails
 from derive.families._rows import DERRIDA, SIGMA, STEIN, chain, one_step, points, row
 from derive.power_sums import N, V
 from derive.row_nodes import J2, LOG_Z, M1, TOP, TR, H, LargeN, Taylor, freezing, mu, p
@@ -37,6 +39,8 @@ def claims() -> list[Claim]:
         *_large(),
         *_frozen(),
         *_critical(),
+        *_saturation_tails.claims(),
+        *_saturation_gradients.claims(),
     ]
 
 
