@@ -62,9 +62,9 @@ def refute(
     assumptions: Sequence[Assumption] = (),
     *,
     seed: int = 20260801,
-    draws: int = 60,
+    draws: int | None = None,
 ) -> Witness | None:
-    """A witness against `lhs relation rhs`, or None when `draws` draws hold none.
+    """A witness against `lhs relation rhs`, or None when `draws` draws hold none (60 for =, else 300).
 
     relation: "=", "<=" or "<"; of anything else nothing is refuted. Sizes run from the least that the assumptions
     allow (0 without an AtLeast) to 4 more. Raises StatementError for an unbound index.
@@ -76,7 +76,7 @@ def refute(
     statement.check_bound()
     rng = random.Random(f"intervals{seed}")
     drawn = _instances(statement, rng)
-    for number in range(draws):
+    for number in range(draws or (60 if relation == "=" else 300)):
         try:
             sizes = next(drawn)
         except StatementError:

@@ -12,7 +12,7 @@ from typing import Any
 import sympy
 from sympy import KroneckerDelta, Rational, exp, log
 
-from derive.assumptions import AtLeast, Defined, Distinct, InRange, Ordered, Positive, ZeroOne
+from derive.assumptions import AtLeast, Defined, Distinct, InRange, Ordered, Positive
 from derive.catalogue import Claim
 from derive.families._attention import derivation
 from derive.families._bounds import bound, limit
@@ -395,7 +395,7 @@ def _temperature() -> list[Claim]:
             tied[i] / total(tied[l], l, n),
             assumptions=(
                 ROW,
-                ZeroOne(tied),
+                "tied[l] is 1 for a score equal to the top score, else 0",
                 Positive(total(tied[l], l, n)),
                 Positive(below[l]),
                 Positive(bottom),
