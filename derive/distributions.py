@@ -175,6 +175,7 @@ def _crossing(d_k: int, low: float, high: float) -> Any:
     return mpmath.findroot(gap, (low, high), solver="anderson", tol=1e-24)
 
 
+@lru_cache(maxsize=64)
 def kolmogorov(d_k: int) -> Any:
     """sup_x |P(q·k/√d_k ≤ x) − Φ(x)| for standard Gaussian components, d_k even and at least 4, to about 1e-12.
 
@@ -185,6 +186,7 @@ def kolmogorov(d_k: int) -> Any:
         return max(abs(_excess(d_k, inner)), abs(_excess(d_k, outer)))
 
 
+@lru_cache(maxsize=64)
 def total_variation(d_k: int) -> Any:
     """½ ∫ |f − φ|: between crossings of the densities the integral is a difference of F − Φ. d_k as in `kolmogorov`."""
     with mpmath.workdps(30):
@@ -194,6 +196,7 @@ def total_variation(d_k: int) -> Any:
         return abs(a) + abs(b - a) + abs(b)
 
 
+@lru_cache(maxsize=64)
 def wasserstein(d_k: int) -> Any:
     """∫ |F − Φ| dx, split where F − Φ changes its sign (near √3). d_k as in `kolmogorov`."""
     with mpmath.workdps(30):

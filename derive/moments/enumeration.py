@@ -61,11 +61,19 @@ def compiled(expr: Any) -> _Function:
     if isinstance(expr, PowerSum):
         return compiled(expr.opened())
     if isinstance(expr, sympy.Indexed):
-        base, indices = expr.base, [compiled(i) for i in expr.indices]
-        return lambda world: world.arrays[base][tuple(int(i(world)) for i in indices)]
+        return _entry(expr.base, [compiled(i) for i in expr.indices])
     if isinstance(expr, sympy.Symbol):
         return lambda world: world.binders[expr] if expr in world.binders else world.symbols[expr]
     raise StatementError(f"{type(expr).__name__} can't be enumerated")
+
+
+def _entry(base: Any, indices: list[_Function]) -> _Function:
+    def value(world: World) -> Value:
+        if base not in world.arrays:
+            raise StatementError(f"array {base} of shape {base.shape} is neither random nor fixed by an assumption")
+        return world.arrays[base][tuple(int(i(world)) for i in indices)]
+
+    return value
 
 
 def _product(factors: list[_Function]) -> _Function:
