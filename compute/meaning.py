@@ -31,7 +31,7 @@ import math
 from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cached_property
-from numbers import Integral, Real
+from numbers import Number
 from typing import Any
 
 import numpy as np
@@ -451,8 +451,9 @@ def _additive(xp: Namespace, name: str, array: Array, full: tuple[int, ...]) -> 
 def _per_head(xp: Namespace, name: str, value: Array, heads: tuple[int, ...]) -> Array | None:
     if value is None:
         return None
-    if isinstance(value, Real):
-        value = xp.asarray(value if isinstance(value, bool) else float(value))
+    if isinstance(value, Number):
+        value = xp.asarray(value)
+        value = value.astype(xp.float64) if value.dtype.kind in "iu" else value
     same_library(xp, name, value)
     if not is_float(value.dtype):
         raise InputError(f"{name} has dtype {value.dtype}: expected a floating dtype")
@@ -483,8 +484,8 @@ def _lengths(
 ) -> np.ndarray[Any, np.dtype[np.int64]] | None:
     if lengths is None:
         return None
-    if isinstance(lengths, Integral):
-        lengths = xp.asarray(lengths if isinstance(lengths, bool) else int(lengths))
+    if isinstance(lengths, Number):
+        lengths = xp.asarray(lengths)
     same_library(xp, "key_lengths", lengths)
     if lengths.dtype.kind not in "iu":
         raise InputError(f"key_lengths has dtype {lengths.dtype}: expected integers")
