@@ -147,10 +147,20 @@ class Estimate:
         return cls(m.mean, m.standard_error, m.count, tuple(values))
 
 
-def replicates_for(n: int, m: int, d_k: int, q: Components, k: Components, relative: float, least: int = 32) -> int:
-    """How many (n, m) blocks bring the relative standard error of the variance to `relative` (zero means' figure)."""
-    centred = (Components(q.law, 0.0, q.sd), Components(k.law, 0.0, k.sd))
-    return max(least, math.ceil((block_relative_sd(n, m, d_k, *centred) / relative) ** 2))
+def replicates_for(
+    d_k: int, q: Components, k: Components, relative: float, *, block: int = 256, seed: int = 0, least: int = 24
+) -> int:
+    """How many blocks bring the relative standard error of the variance to `relative`.
+
+    For zero means the figure is exact (`block_relative_sd`); otherwise a pilot of 24 blocks, whose draws no estimate
+    uses, says what a block is worth.
+    """
+    if q.mean or k.mean:
+        pilot = score_variance(d_k, q, k, block=block, replicates=24, seed=seed, experiment="pilot")
+        one = pilot.standard_error * math.sqrt(pilot.replicates) / pilot.value
+    else:
+        one = block_relative_sd(block, block, d_k, q, k)
+    return max(least, math.ceil((one / relative) ** 2))
 
 
 def score_variance(

@@ -67,6 +67,8 @@ class Evaluation:
     def _symbol(self, expr: Any, at: dict[Any, int]) -> Any:
         if expr in at:
             return self._a.exact(at[expr])
+        if (expr.name, ()) in self._moved:
+            return self._moved[expr.name, ()]
         if expr.name not in self._scalars:
             raise Unsupported(f"no value is given for {expr.name}")
         return self._scalars[expr.name]
@@ -176,8 +178,9 @@ class Evaluation:
             raise Unsupported("a rounding bound of a derivative")
         context = self._a.context
         step = context.mpf(10) ** (-(context.dps // 4))
-        entry = self._entry(expr.entry, at)
-        here = self._indexed(expr.entry, at)
+        by = expr.entry
+        entry = (by.name, ()) if isinstance(by, sympy.Symbol) else self._entry(by, at)
+        here = self._value(by, at)
         before, kept = self._moved.get(entry), self._kept
         ends = []
         for sign in (1, -1):

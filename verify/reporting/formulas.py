@@ -14,9 +14,9 @@ WORDS = {"=": "=", "<=": "≤", "<": "<", "limit": "→", "rank": "rank ≤"}
 
 def latex(expr: Any) -> str:
     """An expression as LaTeX."""
-    from derive.printing.latex import latex as printed
+    import sympy
 
-    return str(printed(expr))
+    return str(sympy.latex(expr))
 
 
 def block(lhs: Any, relation: str, rhs: Any) -> str:

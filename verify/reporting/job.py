@@ -1,7 +1,8 @@
 """The main job: prove, cross-check, study drawn and real queries and keys, and write the pages.
 
-Guarantees: a section's pages are written whole when the section ends, so an interruption loses only the section it
-hits; a section whose data are missing says what is missing and how to get it, and the others run.
+Guarantees: a section's pages are written whole as soon as its last piece is done, so an interruption loses only
+unfinished sections; a section whose data are missing says what is missing and how to get it, and the others run;
+results do not depend on the number of workers.
 Does not: decide what a verdict is worth: sections carry their own.
 """
 
@@ -10,23 +11,29 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
-from verify.console import stage
 from verify.errors import MissingError
 from verify.jsonout import write_whole
+from verify.reporting import tasks
+from verify.reporting.tasks import Task
+
+if TYPE_CHECKING:
+    from verify.crosschecks import CrossCheck
+    from verify.studies.study import StudyResult
 
 SectionStatus = Literal["passed", "failed", "missing"]
 # Components beside the normal ones: (law, mean of q, mean of k), over fewer d_k.
 OTHERS = (("rademacher", 0.0, 0.0), ("exponential", 0.5, -0.25), ("student9", 0.0, 1.0))
 OTHER_SIZES = (4, 16, 64, 256)
-QUICK_SIZES = (4, 16, 64, 256)
+QUICK_SIZES = (4, 16, 64)
 
 
 @dataclass
 class Section:
     """One part of the job: its title, how it went, the evidence in words, its page, and its data."""
 
+    name: str
     title: str
     status: SectionStatus
     evidence: str
@@ -35,6 +42,7 @@ class Section:
 
     def to_json(self) -> dict[str, Any]:
         return {
+            "name": self.name,
             "title": self.title,
             "status": self.status,
             "evidence": self.evidence,
@@ -45,17 +53,40 @@ class Section:
 
 @dataclass(frozen=True)
 class Job:
-    """What to run: where pages go (None: nowhere), the seed, and whether to be quick."""
+    """What to run: where pages go (None: nowhere), the seed, whether to be quick, and how many workers."""
 
     out: Path | None
     seed: int = 0
     quick: bool = False
+    workers: int = 1
 
-    def sections(self) -> Iterator[Section]:
-        """Run the sections in order, yielding each when its pages are written."""
-        runs: tuple[Callable[[Job], Section], ...] = (_derivations, _crosschecks, _variance, _weights)
-        for run in runs:
-            yield run(self)
+    def tasks(self) -> list[Task]:
+        """Every piece of work, the long ones first."""
+        import derive
+
+        claims = sorted(derive.claims(), key=lambda c: -_size(c))
+        draws = 1 if self.quick else 2
+        return [
+            *(
+                Task("variance", f"study variance, {o['components']}", tasks.study, ("variance", o))
+                for o in self._laws()
+            ),
+            Task("weights", "study weights", tasks.study, ("weights", {"seed": self.seed})),
+            *(Task("derivations", f"prove {c.id}", tasks.prove, (c.id,)) for c in claims),
+            *(Task("crosschecks", f"cross-check {c.id}", tasks.check, (c.id, self.seed, draws)) for c in claims),
+        ]
+
+    def sections(self, progress: Callable[[str], None] = lambda text: None) -> Iterator[Section]:
+        """Run everything, yielding each section once its pages are written. progress is told each finished task."""
+        work = self.tasks()
+        left = {name: sum(t.section == name for t in work) for name in _FINISH}
+        results: dict[str, dict[str, Any]] = {name: {} for name in _FINISH}
+        for task, result in tasks.completed(work, self.workers):
+            progress(task.label)
+            results[task.section][task.label] = result
+            left[task.section] -= 1
+            if left[task.section] == 0:
+                yield _FINISH[task.section](self, results.pop(task.section))
 
     def write(self, name: str, text: str) -> str:
         """Write one page, whole; returns its path as shown, or "" when nothing is written."""
@@ -65,99 +96,89 @@ class Job:
         write_whole(self.out / name, text)
         return str(self.out / name)
 
+    def _laws(self) -> list[dict[str, Any]]:
+        common = {"seed": self.seed, "precision": 0.004 if self.quick else 0.0015}
+        main = {**common, "components": "normal", **({"d_k": QUICK_SIZES} if self.quick else {})}
+        sizes = OTHER_SIZES[:2] if self.quick else OTHER_SIZES
+        others = [
+            {**common, "components": law, "q_mean": q_mean, "k_mean": k_mean, "d_k": sizes}
+            for law, q_mean, k_mean in OTHERS
+        ]
+        return [main, *others]
 
-def _derivations(job: Job) -> Section:
+
+def _size(claim: Any) -> int:
+    """How long a claim may take, roughly: steps times the sums in what they speak of."""
+    from sympy import Sum
+
+    told = [claim.lhs, claim.rhs, *(a.body for a in claim.assumptions if hasattr(a, "body"))]
+    return len(claim.steps) * sum(1 + len(e.atoms(Sum)) for e in told if hasattr(e, "atoms"))
+
+
+def _derivations(job: Job, results: dict[str, Any]) -> Section:
     import derive
     from verify.reporting.derivations import page, record, tally
 
-    claims = derive.claims()
-    proved = []
-    with stage(f"proving {len(claims)} claims", total=len(claims)) as bar:
-        for one in claims:
-            bar.say(f"proving {one.id}")
-            proved.append((one, one.prove()))
-            bar.advance()
+    proved = [(c, results[f"prove {c.id}"]) for c in derive.claims()]
     place = job.write("derivation.md", page(proved))
     bad = [c.id for c, v in proved if v.kind in (derive.Kind.REFUTED, derive.Kind.UNKNOWN)]
     evidence = tally(v for _, v in proved) + (f"; not proved: {', '.join(bad)}" if bad else "")
     data = {"claims": [record(c, v) for c, v in proved]}
-    return Section(f"{len(claims)} claims proved", "failed" if bad else "passed", evidence, _kept(place), data)
+    title = f"proofs of {len(proved)} claims"
+    return Section("derivations", title, "failed" if bad else "passed", evidence, _kept(place), data)
 
 
-def _crosschecks(job: Job) -> Section:
+def _crosschecks(job: Job, results: dict[str, Any]) -> Section:
     import derive
-    from verify.crosschecks import crosscheck
     from verify.reporting.pages import correctness
 
-    claims = derive.claims()
-    found = []
-    with stage(f"cross-checking {len(claims)} claims", total=len(claims)) as bar:
-        for one in claims:
-            bar.say(f"cross-checking {one.id}")
-            found.append(crosscheck(one, seed=job.seed, draws=1 if job.quick else 2))
-            bar.advance()
+    found: list[CrossCheck] = [results[f"cross-check {c.id}"] for c in derive.claims()]
     place = job.write("correctness.md", correctness(found))
     bad = [c.claim for c in found if c.status == "differs"]
     agreed = sum(c.status == "agrees" for c in found)
     evidence = f"{agreed} agree, {len(bad)} differ, {len(found) - agreed - len(bad)} have nothing to compare"
     evidence += f"; differing: {', '.join(bad)}" if bad else ""
     data = {"crosschecks": [c.to_json() for c in found]}
-    return Section("claims against numbers", "failed" if bad else "passed", evidence, _kept(place), data)
+    return Section("crosschecks", "claims against numbers", "failed" if bad else "passed", evidence, _kept(place), data)
 
 
-def _variance(job: Job) -> Section:
+def _variance(job: Job, results: dict[str, Any]) -> Section:
     from verify.reporting.figures import figure
     from verify.reporting.pages import scaling
-    from verify.studies.variance import POWERS, study_variance
 
-    precision = 0.004 if job.quick else 0.0015
-    with stage("variance against d_k, drawn queries and keys") as bar:
-        sizes = QUICK_SIZES if job.quick else POWERS
-        main = study_variance(sizes, seed=job.seed, precision=precision, progress=bar.say)
-        others = [
-            study_variance(
-                OTHER_SIZES[:2] if job.quick else OTHER_SIZES,
-                components=law,
-                q_mean=q_mean,
-                k_mean=k_mean,
-                seed=job.seed,
-                precision=precision,
-                progress=bar.say,
-            )
-            for law, q_mean, k_mean in OTHERS
-        ]
+    studied: list[StudyResult] = [results[f"study variance, {o['components']}"] for o in job._laws()]
+    main, others = studied[0], studied[1:]
     image = job.write("variance.svg", figure(main))
     place = job.write("scaling.md", scaling(main, others, "variance.svg"))
-    results = [main, *others]
-    good = all(r.outcome == "agrees" for r in results)
-    evidence = f"{sum(r.outcome == 'agrees' for r in results)} of {len(results)} component laws agree; "
-    evidence += main.tests[-1].detail
-    data = {"studies": [r.to_json() for r in results]}
-    return Section("Var(q·k) against d_k, drawn", "passed" if good else "failed", evidence, _kept(place, image), data)
+    good = sum(r.outcome == "agrees" for r in studied)
+    evidence = f"{good} of {len(studied)} laws of the components agree; normal: {main.tests[0].detail}"
+    data = {"studies": [r.to_json() for r in studied]}
+    status: SectionStatus = "passed" if good == len(studied) else "failed"
+    return Section("variance", "Var(q·k) against d_k, drawn", status, evidence, _kept(place, image), data)
 
 
-def _weights(job: Job) -> Section:
+def _weights(job: Job, results: dict[str, Any]) -> Section:
     from verify.reporting.figures import figure
     from verify.reporting.pages import weights
-    from verify.studies.weights import study_weights
 
-    try:
-        with stage("scores of a real model") as bar:
-            result = study_weights(seed=job.seed, progress=bar.say)
-    except MissingError as missing:
-        return Section("scores of a real model", "missing", str(missing), [])
+    result: StudyResult | MissingError = results["study weights"]
+    if isinstance(result, MissingError):
+        return Section("weights", "scores of real heads", "missing", str(result), [])
     image = job.write("weights.svg", figure(result))
     place = job.write("weights.md", weights(result, "weights.svg"))
-    good = result.outcome == "agrees"
     evidence = "; ".join(t.detail for t in result.tests)
-    return Section(
-        f"scores of {result.data['layers'] * result.data['heads']} real heads",
-        "passed" if good else "failed",
-        evidence,
-        _kept(place, image),
-        {"study": result.to_json()},
-    )
+    status: SectionStatus = "passed" if result.outcome == "agrees" else "failed"
+    title = f"scores of {result.data['layers'] * result.data['heads']} real heads"
+    return Section("weights", title, status, evidence, _kept(place, image), {"study": result.to_json()})
 
 
 def _kept(*places: str) -> list[str]:
     return [place for place in places if place]
+
+
+_FINISH: dict[str, Callable[[Job, dict[str, Any]], Section]] = {
+    "derivations": _derivations,
+    "crosschecks": _crosschecks,
+    "variance": _variance,
+    "weights": _weights,
+}

@@ -43,7 +43,7 @@ def correctness(checks: Sequence[CrossCheck]) -> str:
 
 def _counts(checks: Sequence[CrossCheck]) -> str:
     found = {name: [c.parts[name].status for c in checks] for name in _PARTS}
-    rows = [
+    rows: list[tuple[Cell, ...]] = [
         (text, *(found[name].count(status) for status in ("agrees", "differs", "skipped")))
         for name, text in _PARTS.items()
     ]

@@ -45,8 +45,7 @@ def study_variance(
 ) -> StudyResult:
     """Measure Var(q·k) and Var(q·k/√d_k) at each d_k and judge them against the claim.
 
-    precision: the relative standard error aimed at (for zero means; with means it comes out larger or smaller and
-    is reported as it is). Raises InputError for parameters out of range, UnknownClaim if the law is not there.
+    precision: the relative standard error aimed at. Raises InputError for parameters out of range.
     """
     q, k = Components(components, q_mean, q_sd), Components(components, k_mean, k_sd)
     rule = law(CLAIM)
@@ -72,7 +71,7 @@ def _measure(
     d: int, scale: str, q: Components, k: Components, rule: Law, seed: int, precision: float, block: int
 ) -> Point:
     factor = 1.0 if scale == "1" else 1.0 / math.sqrt(d)
-    count = replicates_for(block, block, d, q, k, precision, least=24)
+    count = replicates_for(d, q, k, precision, block=block, seed=seed)
     found = score_variance(d, q, k, scale=factor, block=block, replicates=count, seed=seed, experiment=f"var/{scale}")
     values = {"d_k": d, "sigma_q": q.sd, "sigma_k": k.sd, "mu_q": q.mean, "mu_k": k.mean}
     # Var(s/√d_k) = Var(s)/d_k: the square of the factor, exactly.
