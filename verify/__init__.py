@@ -11,6 +11,10 @@ from typing import Any
 
 # Public name -> module that defines it. No module is called like a public name, so neither can hide the other.
 _HOMES: dict[str, str] = {
+    "check": "verify.checking.api",
+    "assert_attention": "verify.checking.api",
+    "CheckResult": "verify.checking.result",
+    "Finding": "verify.checking.result",
     "study": "verify.studies.run",
     "StudyResult": "verify.studies.study",
 }

@@ -1,0 +1,208 @@
+"""`verify.check` and `verify.assert_attention`: judging from Python.
+
+Guarantees: a target given as text runs in a spawned child with time and memory limits; a function object runs in this
+process, so that closures and fixtures work (`isolate=True` sends it to a child by its file and name).
+Does not: change the arrays it is given.
+"""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any
+
+from compute.spec import Spec
+from verify.checking.allowance import parse_algorithm
+from verify.checking.calls import Call, Reply
+from verify.checking.diagnose import diagnose
+from verify.checking.judge import Plan, judge
+from verify.checking.libraries import as_numpy
+from verify.checking.result import CheckResult, merged
+from verify.checking.runner import MEMORY, TIMEOUT, Isolated, Local, Subject
+from verify.checking.specs import Declared, parse_spec
+from verify.checking.targets import KNOWN, parse_target
+from verify.checking.values import Violation, answer, differences, metadata
+from verify.errors import UsageError
+
+DTYPES = ("float64", "float32", "float16", "bfloat16")
+Specs = Spec | Mapping[str, Any] | Iterable[str] | str | None
+
+
+def check(
+    target: Callable[..., Any] | str,
+    *,
+    spec: Specs = None,
+    dtype: str | Sequence[str] | None = None,
+    like: str | None = None,
+    layout: str = "bhnd",
+    device: str = "cpu",
+    arg: Mapping[str, str] | None = None,
+    backward: Callable[..., Any] | str | None = None,
+    algorithm: Any = None,
+    grad: bool = False,
+    quick: bool = False,
+    budget: float | None = None,
+    seed: int = 0,
+    timeout: float = TIMEOUT,
+    memory: int = MEMORY,
+    isolate: bool | None = None,
+    compile: bool = False,
+    reference: Callable[..., Any] | None = None,
+    properties: Sequence[Callable[..., Any]] = (),
+    progress: Callable[[str], None] | None = None,
+) -> CheckResult:
+    """Judge an implementation f(q, k, v, *, mask=None, causal=False, scale=None, ...) of attention.
+
+    target: a function, or text as on the command line ("file.py:function", "module:function", "model.onnx", a known
+    name). q (batch, heads, n, d_k), k (batch, heads_kv, m, d_k), v (batch, heads_kv, m, d_v), of the library `like`,
+    in `layout`; a boolean mask's True = this key takes part. What the function accepts is read from its signature;
+    arg maps features to its own names ({"mask": "attn_mask"}). spec: what is declared of it, as compute.Spec, a
+    mapping, or words ("causal=bottom-right"). backward(q, k, v, grad_output, ...) -> (dq, dk, dv) gives gradients
+    where the library has none of its own. algorithm: its declared algorithm, which narrows the tolerance. reference
+    and properties: for a variant outside Spec, a float64 function to compare with, and functions that return a
+    message when something is wrong.
+
+    Raises UsageError for options that make no sense, MissingError where a library is not installed.
+
+    >>> import numpy as np
+    >>> def attention(q, k, v):
+    ...     s = q @ k.swapaxes(-1, -2) / q.shape[-1] ** 0.5
+    ...     p = np.exp(s - s.max(-1, keepdims=True))
+    ...     return p / p.sum(-1, keepdims=True) @ v
+    >>> check(attention, quick=True).status
+    'agrees'
+    >>> check(lambda q, k, v: attention(q / 8, k, v), quick=True).kinds[0]
+    'scale'
+    """
+    declared = parse_spec(spec)
+    if reference is not None:
+        from verify.checking.custom import check_custom
+
+        if isinstance(target, str):
+            raise UsageError("reference= needs a function as target, not text")
+        return check_custom(target, reference, properties, dtype=dtype or "float64", seed=seed, like=like or "numpy")
+    subject, name = _subject(target, like, layout, device, dict(arg or {}), backward, timeout, memory, isolate, compile)
+    try:
+        return _judged(
+            subject, name, declared, spec, dtype, layout, arg, grad, quick, budget, seed, algorithm, progress
+        )
+    finally:
+        subject.close()
+
+
+def _judged(
+    subject: Subject,
+    name: str,
+    declared: Declared,
+    spec: Specs,
+    dtype: str | Sequence[str] | None,
+    layout: str,
+    arg: Mapping[str, str] | None,
+    grad: bool,
+    quick: bool,
+    budget: float | None,
+    seed: int,
+    algorithm: Any,
+    progress: Callable[[str], None] | None,
+) -> CheckResult:
+    dtypes = _dtypes(dtype, subject.profile.like)
+    replay = _replay(name, spec, dtypes, layout, arg, grad, quick, seed)
+    plan = Plan(declared, algorithm, seed, quick, budget, grad, replay)
+    return merged(judge(subject, dtypes, plan, progress))
+
+
+def _dtypes(dtype: str | Sequence[str] | None, like: str) -> list[str]:
+    found = (
+        [dtype] if isinstance(dtype, str) else list(dtype) if dtype else ["float64" if like == "numpy" else "float32"]
+    )
+    short = {"fp64": "float64", "fp32": "float32", "fp16": "float16", "bf16": "bfloat16", "half": "float16"}
+    found = [short.get(name, name) for name in found]
+    for name in found:
+        if name not in DTYPES:
+            raise UsageError(f"dtype {name!r}: expected one of {', '.join(DTYPES)}")
+    return found
+
+
+def _subject(
+    target: Callable[..., Any] | str, like: str | None, layout: str, device: str, renamed: dict[str, str],
+    backward: Callable[..., Any] | str | None, timeout: float, memory: int, isolate: bool | None, compiled: bool,
+) -> tuple[Subject, str]:  # fmt: skip
+    if callable(target) and isolate:
+        path, where = inspect.getsourcefile(target), getattr(target, "__qualname__", "")
+        if path is None or "<" in where:
+            raise UsageError("isolate=True needs a function at the top of a file: a child process must find it")
+        target = f"{path}:{where}"
+    if callable(target):
+        if isinstance(backward, str):
+            raise UsageError("backward is text and target is a function: give both as functions, or both as text")
+        local = Local(target, like=like or "numpy", layout=layout, device=device, backward=backward, renamed=renamed)
+        return local, ""
+    if isolate is False:
+        raise UsageError("isolate=False needs a function, not text")
+    options: dict[str, Any] = {"layout": layout, "device": device, "compiled": compiled, "renamed": renamed}
+    if isinstance(backward, str):
+        options["backward"] = backward
+    parsed = parse_target(target, like=None if target in KNOWN else like, **options)
+    return Isolated(parsed, timeout=timeout, memory=memory), target
+
+
+def _replay(
+    name: str,
+    spec: Specs,
+    dtypes: list[str],
+    layout: str,
+    arg: Mapping[str, str] | None,
+    grad: bool,
+    quick: bool,
+    seed: int,
+) -> str:
+    if not name:
+        told = f", spec={spec!r}" if spec is not None else ""
+        return f"verify.check(<this function>, dtype={dtypes}{told}, quick={quick}, seed={seed})"
+    words = ["attnproof check", name, "--dtype", ",".join(dtypes)]
+    if layout != "bhnd":
+        words += ["--layout", layout]
+    for feature, own in (arg or {}).items():
+        words += ["--arg", f"{feature}={own}"]
+    if isinstance(spec, (list, tuple)) and spec:
+        words += ["--spec", *spec]
+    words += ["--grad"] if grad else []
+    words += ["--quick"] if quick else []
+    return " ".join([*words, "--seed", str(seed)])
+
+
+def assert_attention(
+    out: Any, q: Any, k: Any, v: Any, *, spec: Specs = None, algorithm: Any = None, mask: Any = None, bias: Any = None,
+    causal: bool = False,
+) -> None:  # fmt: skip
+    """Assert that `out` is attention of q, k, v within what the algorithm's worst case allows.
+
+    Arrays of NumPy, PyTorch, JAX or CuPy, (…, n, d) with at most two leading axes; mask boolean, True = takes part.
+
+    Raises AssertionError with the worst entry, what was expected, and a diagnosis where the fault is known.
+
+    >>> import numpy as np
+    >>> q = k = np.zeros((1, 2)); v = np.ones((1, 3))
+    >>> assert_attention(v, q, k, v)
+    >>> assert_attention(2 * v, q, k, v)
+    Traceback (most recent call last):
+        ...
+    AssertionError: output is 2 where the right value is 1: ...
+    """
+    declared = parse_spec(spec)
+    meaning = declared.spec.with_(causal=declared.conventions.get("causal", "top-left")) if causal else declared.spec
+    arrays = [as_numpy(x) for x in (q, k, v, out)]
+    if any(a.ndim < 2 or a.ndim > 4 for a in arrays):
+        raise UsageError(f"shapes {[a.shape for a in arrays]}: expected (n, d), (heads, n, d) or (batch, heads, n, d)")
+    q4, k4, v4, got = (a.reshape((1,) * (4 - a.ndim) + a.shape) for a in arrays)
+    more: dict[str, Any] = {n: as_numpy(x) for n, x in (("mask", mask), ("bias", bias)) if x is not None}
+    call = Call(q4, k4, v4, meaning, **more)
+    reply = Reply(output=got)
+    known = answer(call, parse_algorithm(algorithm, q4.dtype.name))
+    found: list[Violation] = [*metadata(call, reply), *differences(call, reply, known)]
+    if found:
+        named = diagnose(call, reply, known, found[0])
+        tail = f"; {named[1]}" if named else ""
+        raise AssertionError(f"{found[0].message} at {found[0].index}{tail}")
+    if known.right.outside.any():
+        raise AssertionError("a score is +inf or NaN: outside the domain of attention, neither right nor wrong")

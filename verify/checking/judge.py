@@ -1,0 +1,341 @@
+"""The check itself: ask, judge in order, name, shrink, report.
+
+Guarantees: the order is metadata, NaN and inf, values (designed inputs, then random ones), properties, conventions,
+gradients, statistics; a fault that stops the target (hang, crash) ends the run, and what was left out is listed under
+"not shown". Equal seeds give equal questions.
+Does not: call something proved wrong for being merely unlikely: that is "suspicious", with its probability.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import numpy as np
+
+from verify.checking.allowance import Judge, parse_algorithm
+from verify.checking.calls import Call, Reply
+from verify.checking.cases import BUILT_IN, Case, Setting, as_features
+from verify.checking.conventions import Met, conventions, reading_of
+from verify.checking.diagnose import diagnose
+from verify.checking.inputs import PLAIN
+from verify.checking.masked import MASKED
+from verify.checking.properties import Broken, properties
+from verify.checking.reference import USUAL, Reading
+from verify.checking.result import CheckResult, Class, Convention, Finding
+from verify.checking.runner import Subject
+from verify.checking.shrink import shown, shrink
+from verify.checking.specs import Declared
+from verify.checking.values import Answer, Violation, answer, comparable, differences, metadata
+from verify.checking.variants import VARIANTS
+from verify.errors import UsageError
+
+NO_KEYS: tuple[tuple[int, float], ...] = ()
+STOPS = ("hang", "died")
+QUICK_MOST_KEYS = 5000
+
+
+class Stop(Exception):
+    """The target can't go on, or the budget is spent."""
+
+
+@dataclass
+class Plan:
+    """How much to ask."""
+
+    declared: Declared = field(default_factory=Declared)
+    algorithm: str | Any | None = None
+    seed: int = 0
+    quick: bool = False
+    budget: float | None = None
+    gradients: bool = False
+    replay: str = ""
+    statistics: bool = True
+
+
+class Session:
+    """One check of one subject in one dtype."""
+
+    def __init__(self, subject: Subject, dtype: str, plan: Plan) -> None:
+        self.subject, self.plan = subject, plan
+        has = as_features(subject.profile, plan.declared)
+        self.setting = Setting(subject.profile, plan.declared, dtype, has)
+        self.judge: Judge = parse_algorithm(plan.algorithm, dtype)
+        self.reading: Reading = USUAL
+        self.findings: list[Finding] = []
+        self.conventions: list[Convention] = []
+        self.not_shown: list[str] = []
+        self.out_of_domain: list[str] = []
+        self.statistics: dict[str, float] = {}
+        self.cases = self.calls = 0
+        self.start = time.monotonic()
+        self._answers: dict[int, tuple[Call, Answer]] = {}
+
+    # -- asking -----------------------------------------------------------------------------------------------------
+
+    def ask(self, call: Call) -> Reply:
+        """One question, within the budget."""
+        if self.plan.budget is not None and time.monotonic() - self.start > self.plan.budget:
+            raise Stop(f"the budget of {self.plan.budget:g} s was spent")
+        self.calls += 1
+        return self.subject.ask(call)
+
+    def solve(self, call: Call) -> Answer:
+        """The right answer (kept, since shrinking and properties ask again)."""
+        kept = self._answers.get(id(call))
+        if kept is None or kept[0] is not call:
+            if len(self._answers) > 64:
+                self._answers.clear()
+            kept = (call, answer(call, self.judge, self.reading))
+            self._answers[id(call)] = kept
+        return kept[1]
+
+    # -- the run ----------------------------------------------------------------------------------------------------
+
+    def run(self) -> CheckResult:
+        """Everything, in order."""
+        try:
+            met = self._smoke_and_conventions()
+            self._values()
+            self._properties()
+            for one in met:
+                if one.broken is not None:
+                    self._broken(one.broken)
+            # G
+        except Stop as stop:
+            self.not_shown.insert(0, f"the run ended early: {stop}; what follows it was not asked")
+        self._blind_spots()
+        return self._result()
+
+    def _smoke_and_conventions(self) -> list[Met]:
+        rng = np.random.default_rng(self.plan.seed)
+        q, k, v = self.setting.normal(rng, 5, 5, 4)
+        call = self.setting.call(q, k, v)
+        reply = self.ask(call)
+        if _refused(reply):
+            raise UsageError(f"{self.subject.profile.name} refuses {self.setting.dtype}: {reply.message[:300]}")
+        for violation in metadata(call, reply):
+            self._report(Case("first call", violation.rule, call), reply, violation, "property broken")
+        if reply.fault is not None:
+            raise Stop(f"the first call {'did not return' if reply.fault in STOPS else 'failed'}")
+        met = conventions(self.setting, self._ask_lightly)
+        self.reading = reading_of(met, dict(self.plan.declared.conventions))
+        self._answers.clear()
+        base = next((m.convention.met for m in met if m.convention.name == "lse-base"), None)
+        if base == "2" and "lse-base" not in self.plan.declared.conventions:
+            spec = self.plan.declared.spec.with_(lse_base=2.0)
+            self.setting = replace(self.setting, declared=replace(self.plan.declared, spec=spec))
+        self.conventions = [m.convention for m in met]
+        return met
+
+    def _ask_lightly(self, call: Call) -> Reply:
+        """For conventions: a target that stops on a probe is not asked that again."""
+        reply = self.ask(call)
+        if reply.fault in STOPS:
+            self._report(
+                Case("a convention probe", reply.fault, call), reply, metadata(call, reply)[0], "property broken"
+            )
+            raise Stop(f"the target {'hung' if reply.fault == 'hang' else 'died'} on a convention probe")
+        return reply
+
+    def _cases(self) -> Iterator[Case]:
+        rng = np.random.default_rng(self.plan.seed + 1)
+        for maker in (*PLAIN, *MASKED, *VARIANTS):
+            for case in maker(self.setting, rng):
+                if self.setting.fits(case.call):
+                    if self.plan.quick and case.call.k.shape[2] > QUICK_MOST_KEYS:
+                        continue
+                    yield case
+
+    def _values(self) -> None:
+        for case in self._cases():
+            self.cases += 1
+            self._judge(case)
+
+    def _judge(self, case: Case) -> None:
+        reply = self.ask(case.call)
+        if _refused(reply):
+            self.not_shown.append(f"{case.name}: the target refuses it ({reply.message[:80]})")
+            return
+        found = metadata(case.call, reply)
+        for violation in found:
+            self._report(case, reply, violation, "property broken")
+        if reply.fault in STOPS:
+            raise Stop(f"the target {'hung' if reply.fault == 'hang' else 'died'} on {case.name!r}")
+        if reply.fault is None and not any(v.rule == "dtype" for v in found):
+            known = self.solve(case.call)
+            if known.right.outside.any():
+                self.out_of_domain.append(f"{case.name}: a score is +inf or NaN")
+            for violation in differences(case.call, reply, known):
+                self._report(case, reply, violation, "proved wrong")
+
+    def _properties(self) -> None:
+        rng = np.random.default_rng(self.plan.seed + 2)
+        for broken in properties(self.setting, rng, self._ask_lightly, self.solve):
+            self._broken(broken)
+
+    def _broken(self, broken: Broken) -> None:
+        case = Case(broken.property, broken.kind, broken.call)
+        self._report(case, None, broken.violation, "property broken")
+
+    # -- reporting --------------------------------------------------------------------------------------------------
+
+    def _report(self, case: Case, reply: Reply | None, violation: Violation, verdict: Class) -> None:
+        kind, diagnosis = self._name(case, reply, violation)
+        for i, old in enumerate(self.findings):
+            if old.kind == kind:
+                if not old.diagnosis and diagnosis:
+                    self.findings[i] = replace(old, diagnosis=diagnosis)
+                return
+        call = case.call
+        if reply is not None and violation.rule in ("values", "non-finite") and comparable(call, reply):
+            call, violation = self._shrunk(case, kind, violation)
+        self.findings.append(self._finding(case, call, violation, verdict, kind, diagnosis))
+
+    def _name(self, case: Case, reply: Reply | None, violation: Violation) -> tuple[str, str]:
+        metadata_kinds = ("mutation", "dtype", "global state", "hang", "died", "memory", "type")
+        if violation.rule in metadata_kinds:
+            return ("mutation" if case.about == "mutation" else violation.rule), ""
+        if violation.rule in ("raises", "shape"):
+            return (violation.rule if case.about == "values" else case.about), ""
+        if reply is not None:
+            named = diagnose(case.call, reply, self.solve(case.call), violation)
+            if named is not None:
+                return named
+        return case.about, ""
+
+    def _shrunk(self, case: Case, kind: str, violation: Violation) -> tuple[Call, Violation]:
+        """A smaller call that still fails in the same way; the call itself if none does."""
+        last: list[Violation] = []
+
+        def fails(call: Call) -> bool:
+            reply = self._ask_lightly(call)
+            if not comparable(call, reply):
+                return False
+            known = self.solve(call)
+            found = [d for d in differences(call, reply, known) if d.rule == violation.rule]
+            if not found:
+                return False
+            named = diagnose(call, reply, known, found[0])
+            if named is not None and named[0] != kind:
+                return False
+            last.append(found[0])
+            return True
+
+        tries = 24 if self.plan.quick else 80
+        small = shrink(case.call, fails, tries=tries)
+        return small, last[-1] if small is not case.call else violation
+
+    def _finding(
+        self, case: Case, call: Call, violation: Violation, verdict: Class, kind: str, diagnosis: str
+    ) -> Finding:
+        row, dominant = "", NO_KEYS
+        if len(violation.index) >= 3 and violation.name in ("output", "lse"):
+            row, dominant = _row(self.solve(call), violation.index)
+        return Finding(
+            verdict=verdict,
+            kind=kind,
+            rule=violation.rule,
+            message=violation.message,
+            case=case.name,
+            diagnosis=diagnosis,
+            index=violation.index,
+            got=violation.got,
+            expected=violation.expected,
+            radius=violation.radius,
+            allowed=violation.allowed,
+            why=violation.why,
+            ulp=violation.ulp,
+            row=row,
+            dominant=dominant,
+            smallest=shown(call),
+            dtype=self.setting.dtype,
+            seed=self.plan.seed,
+            replay=self._replay(),
+        )
+
+    def _replay(self) -> str:
+        return self.plan.replay
+
+    def _blind_spots(self) -> None:
+        profile, has = self.subject.profile, self.setting.has
+        for feature in (
+            "mask",
+            "bias",
+            "causal",
+            "scale",
+            "window",
+            "softcap",
+            "sink",
+            "alibi_slopes",
+            "key_lengths",
+            "lse",
+        ):
+            built = feature in BUILT_IN and getattr(self.setting.base, feature) not in (None, "none", 0)
+            if (
+                feature not in has
+                and not built
+                and not (feature == "alibi_slopes" and "alibi" in self.plan.declared.fields)
+            ):
+                self.not_shown.append(f"{feature}: the target has no such parameter")
+        if "causal" in has and self.setting.corner is None:
+            self.not_shown.append(
+                "causal with n_q != n_k: no corner is declared (--spec causal=top-left or bottom-right)"
+            )
+        if "grad" not in has:
+            self.not_shown.append("gradients: the target gives none")
+        if self.setting.group == 1:
+            self.not_shown.append("grouped heads: none declared (--spec groups=4)")
+        self.not_shown += list(profile.note)
+
+    def _result(self) -> CheckResult:
+        return CheckResult(
+            target=self.subject.profile.name,
+            dtype=self.setting.dtype,
+            algorithm=self.judge.text,
+            seed=self.plan.seed,
+            findings=tuple(self.findings),
+            conventions=tuple(self.conventions),
+            out_of_domain=tuple(self.out_of_domain),
+            not_shown=tuple(self.not_shown),
+            statistics=self.statistics,
+            switches=dict(self.subject.switches),
+            cases=self.cases,
+            calls=self.calls,
+            seconds=time.monotonic() - self.start,
+        )
+
+
+def _refused(reply: Reply) -> bool:
+    """Whether the target says itself that it does not do this."""
+    return reply.fault == "raises" and reply.message.startswith("NotImplementedError")
+
+
+def _row(known: Answer, index: tuple[int, ...]) -> tuple[str, tuple[tuple[int, float], ...]]:
+    """Which keys the row sees, and those of the largest weights."""
+    b, h, i = index[:3]
+    seen, weights = known.right.seen[b, h, i], known.right.weights[b, h, i]
+    count, m = int(seen.sum()), seen.size
+    text = f"all {m} keys" if count == m else f"{count} of {m} keys: {_runs(seen)}"
+    order = np.argsort(-weights)[:3]
+    return text, tuple((int(j), float(weights[j])) for j in order if weights[j] > 0)
+
+
+def _runs(seen: Any) -> str:
+    edges = np.flatnonzero(np.diff(np.concatenate([[0], seen.astype(int), [0]])))
+    runs = [f"{a}" if b - a == 1 else f"{a}-{b - 1}" for a, b in zip(edges[::2], edges[1::2], strict=True)]
+    return ", ".join(runs[:6]) + (", ..." if len(runs) > 6 else "")
+
+
+def judge(
+    subject: Subject, dtypes: list[str], plan: Plan, progress: Callable[[str], None] | None = None
+) -> list[CheckResult]:
+    """Check a subject in each dtype. The subject stays open."""
+    results = []
+    for dtype in dtypes:
+        if progress is not None:
+            progress(f"checking {subject.profile.name} in {dtype}")
+        results.append(Session(subject, dtype, plan).run())
+    return results
