@@ -174,7 +174,10 @@ def _add(expr: Any, context: Context) -> Sign:
 
 
 def _two_terms(expr: Any, context: Context) -> Sign:
-    """exp A − exp B has the sign of A − B (exp increases strictly), and 1 − tanh² is positive (|tanh| < 1)."""
+    """exp A − exp B has the sign of A − B (exp increases); 1 ± tanh and 1 − tanh² are positive (|tanh| < 1)."""
+    unit, rest = (expr - 1).as_coeff_Mul()
+    if unit in (1, -1) and isinstance(rest, sympy.tanh):
+        return Sign.POSITIVE
     for plus, minus in (expr.args, tuple(reversed(expr.args))):
         factor, square = minus.as_coeff_Mul()
         if factor != -1:
@@ -301,6 +304,19 @@ def _partners(index: Any, context: Context) -> list[Any]:
     """What the assumptions say that the index differs from."""
     pairs = [(d.first, d.second) for d in context.assumptions if isinstance(d, Distinct)]
     return [b if a == index else a for a, b in pairs if index in (a, b)]
+
+
+def positive_denominators(context: Context, *exprs: Any) -> tuple[Positive, ...]:
+    """Conditions that need not be stated: denominators without bound indices that are positive by their structure."""
+    found: dict[Any, Positive] = {}
+    for expr in exprs:
+        nodes = list(sympy.preorder_traversal(expr))
+        bound = {limit[0] for node in nodes if isinstance(node, sympy.Sum) for limit in node.limits}
+        for node in nodes:
+            below = isinstance(node, sympy.Pow) and node.exp.is_negative and not free_symbols(node.base) & bound
+            if below and sign(node.base, context) is Sign.POSITIVE:
+                found[node.base] = Positive(node.base)
+    return tuple(found.values())
 
 
 def _of_reals(one: Ordered) -> bool:

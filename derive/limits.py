@@ -12,10 +12,10 @@ from typing import Any
 
 import sympy
 
-from derive import modular
 from derive.assumptions import Assumption, Defined, InRange
-from derive.errors import CheckersDisagree, DeriveError, StatementError
-from derive.inequalities import Context, Sign, sign
+from derive.congruence import and_at_sizes
+from derive.errors import DeriveError, StatementError
+from derive.inequalities import Context, Sign, positive_denominators, sign
 from derive.instances import free_symbols
 from derive.language import Diff
 from derive.prover import prove
@@ -89,10 +89,11 @@ def limit_laws(step: Step) -> Verdict:
         return Verdict.unknown("this rule takes the limit of a SymPy Limit")
     expr, variable, point = step.lhs.args[:3]
     form = step.data.get("form", expr)
-    equal = prove(expr, form, step.assumptions)
+    context = Context.of(step)
+    equal = prove(expr, form, (*step.assumptions, *positive_denominators(context, expr, form)))
     if not equal.is_proved:
         return equal if equal.kind is Kind.REFUTED else Verdict.unknown(f"the form isn't shown to be equal: {equal}")
-    value = limit_of(form, variable, point, Context.of(step))
+    value = limit_of(form, variable, point, context)
     if value is None:
         return Verdict.unknown("the laws of limits don't settle the form")
     return weakest([equal, prove(value, step.rhs, step.assumptions)])
@@ -239,17 +240,4 @@ def _and_at_sizes(step: Step, verdicts: list[Verdict]) -> Verdict:
     worst = weakest(verdicts)
     if not worst.is_proved:
         return worst if worst.kind is Kind.REFUTED else Verdict.unknown(f"a case isn't shown: {worst}")
-    try:
-        second = modular.check(step.lhs, step.rhs, step.assumptions)
-    except modular.Outside as outside:
-        return Verdict.unknown(f"the second checker can't read the statement: {outside}")
-    if not second.agrees:
-        raise CheckersDisagree(
-            f"induction says that {step.lhs} = {step.rhs}, arithmetic modulo a prime says no at {second.witness}"
-        )
-    return Verdict.proved(
-        "all sizes and lengths",
-        checkers=("induction on normal forms", "modular"),
-        sizes=second.sizes,
-        error_probability=second.error_probability,
-    )
+    return and_at_sizes(step, "induction on normal forms")

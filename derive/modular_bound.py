@@ -221,6 +221,9 @@ class Degrees:
         if name == "exp":
             return self._exp(x)
         self.fresh.append(x)
+        if name in ("sin", "cos"):
+            # A rational function of one fresh variable with the denominator 1 + u²; angles may share it.
+            return Degree(Size(1, 2), {id(x): (Size(1, 2), 1)})
         new = _variable(1)
         return replace(new, polynomial=Polynomial(0, Fraction(0)), logs=((x, 1),)) if name == "log" else new
 

@@ -9,8 +9,8 @@ of them has a square root in both fields, √(ab) = √a·√b holds, and no siz
 valid error bound for products inside exponents; 256 bits leave one below 2⁻⁴⁰ a draw for the statements of attention.
 
 Guarantees: `certify_prime` proves p and r prime (Pocklington, from factors below 2⁶³) and the generator's order.
-Does not: know logs and tanh. They are uninterpreted functions: a fresh random number for each argument, with the
-derivative stated in `derive.jets`, and exp(log x) = x.
+Does not: know logs, tanh, sin and cos. They are uninterpreted functions: a fresh random number for each argument, with
+the derivative stated in `derive.jets`, exp(log x) = x, tanh and sin odd, cos even, and cos² + sin² = 1.
 """
 
 from __future__ import annotations
@@ -247,7 +247,20 @@ class Field:
                 return self.lift(Fraction(0))
             drawn = self._fresh(("tanh", _odd(x.v)), 1)
             return drawn if x.v == _odd(x.v) else -drawn
-        raise Outside(f"{name} is outside the modular checker; it reads exp, log and tanh")
+        if name in ("sin", "cos"):
+            return self._circular(name, x)
+        raise Outside(f"{name} is outside the modular checker; it reads exp, log, tanh, sin and cos")
+
+    def _circular(self, name: str, x: Residue) -> Residue:
+        """cos and sin as a random rational point of the circle for each angle, even and odd: cos² + sin² = 1 holds,
+        and no other identity of theirs."""
+        if x.v == 0:
+            return self.lift(Fraction(int(name == "cos")))
+        u = self._fresh(("angle", _odd(x.v)), 1).v
+        below = _inverse(1 + u * u)
+        if name == "cos":
+            return Residue((1 - u * u) * below % P, None)
+        return Residue((2 * u if x.v == _odd(x.v) else -2 * u) * below % P, None)
 
     def absolute(self, x: Residue) -> Residue:
         raise Outside("an absolute value has no meaning modulo a prime")

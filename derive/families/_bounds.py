@@ -63,3 +63,29 @@ def limit(
     data = {} if form is None else {"form": form}
     sides = (sympy.Limit(function, variable, point, "-" if point is sympy.oo else "+-"), value)
     return claim_by("limit-laws", claim_id, title, sides, relation="limit", data=data, **rest)
+
+
+def chained(claim_id: str, title: tuple[str, str], links: Iterable[Any], **rest: Any) -> Claim:
+    """A claim whose chain of expressions is equal link by link; between two expressions stands the rule of that link
+    with its data: (first, (rule, data), second, (rule, data), third …)."""
+    parts = list(links)
+    expressions = [sympy.sympify(e, strict=True) for e in parts[::2]]
+    source, conditions = rest["source"], tuple(rest.get("assumptions", ()))
+    steps = tuple(
+        Step(before, after, name, "=", rest.get("premises", ()), conditions, data=dict(data))
+        for before, (name, data), after in zip(expressions, parts[1::2], expressions[1:], strict=False)
+    )
+    note = rest.get("note")
+    return Claim(
+        claim_id,
+        {"en": title[0], "ja": title[1]},
+        expressions[0],
+        expressions[-1],
+        source,
+        steps,
+        "=",
+        conditions,
+        rest.get("observable"),
+        rest.get("symbols", {}),
+        {"en": note[0], "ja": note[1]} if note else {},
+    )

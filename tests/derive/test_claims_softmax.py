@@ -25,7 +25,7 @@ def test_mutants_are_refused(claim_id: str) -> None:
     assert_mutants_refused(claim(claim_id))
 
 
-@pytest.mark.parametrize("claim_id", ["rows_sum", "trace", "entropy", "entropy_slope"])
+@pytest.mark.parametrize("claim_id", ["rows_sum", "trace", "entropy"])
 def test_the_row_must_not_be_empty(claim_id: str) -> None:
     """Where a free index runs over the row, its range says so already; these have none."""
     assert not without(claim(f"softmax.{claim_id}"), AtLeast(softmax.n, 1)).is_proved
