@@ -27,7 +27,7 @@ _PHI0 = 1 / sympy.sqrt(2 * sympy.pi)
 
 
 def _phi_of_square(square: Any) -> Any:
-    return _PHI0 * sympy.exp(-square / 2)
+    return _PHI0 * sympy.exp(-sympy.sympify(square, strict=True) / 2)
 
 
 def kolmogorov_constant() -> Any:

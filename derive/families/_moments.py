@@ -2,35 +2,58 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Mapping
 from itertools import combinations
 from typing import Any
 
-from derive.assumptions import Assumption, Distinct, FixedArray, RandomEntries
+import sympy
+
+from derive.assumptions import Assumption, Defined, Distinct, FixedArray, InRange, RandomEntries
 from derive.catalogue import Claim
 from derive.language import array, index, scalar, size, total
 from derive.moments.laws import Law, mean_variance
-from derive.moments.nodes import PowerSum
 from derive.source import Source
 from derive.step import Relation, Step
 
 SYMBOLS = {
     "d_k": "number of components of a query or key",
     "d_model": "number of components of a token",
-    "n": "number of tokens",
+    "n": "number of tokens (of queries)",
+    "m": "number of keys",
+    "h": "number of heads",
     "q": "query, (d_k)",
     "k": "key, (d_k)",
     "Q": "queries, (n, d_k)",
-    "K": "keys, (n, d_k)",
+    "K": "keys, (m, d_k)",
     "X": "tokens, (n, d_model)",
     "W_Q": "query weights, (d_model, d_k)",
     "W_K": "key weights, (d_model, d_k)",
+    "W": "tied weights, (d_model, d_k)",
+    "W_Q2": "query weights of the second head, (d_model, d_k)",
+    "W_K2": "key weights of the second head, (d_model, d_k)",
+    "b_Q": "bias of the queries, (d_k)",
+    "b_K": "bias of the keys, (d_k)",
+    "S": "scores, a row for each query and a column for each key",
+    "S2": "scores of the second head, (n, n)",
+    "G": "Gram matrix of the tokens X Xᵀ, (n, n)",
     "mu_q": "mean of a component of q",
     "mu_k": "mean of a component of k",
-    "sigma_q": "standard deviation of a component of q (of an entry of W_Q where weights are random)",
-    "sigma_k": "standard deviation of a component of k (of an entry of W_K where weights are random)",
+    "sigma_q": "standard deviation of a component of q, or of an entry of W_Q",
+    "sigma_k": "standard deviation of a component of k, or of an entry of W_K",
     "sigma_x": "standard deviation of an entry of X",
+    "sigma_w": "standard deviation of a weight",
+    "beta_q": "standard deviation of an entry of b_Q",
+    "beta_k": "standard deviation of an entry of b_K",
+    "gamma_q": "skewness of a component of q",
+    "gamma_k": "skewness of a component of k",
+    "e_q": "excess kurtosis of a component of q, or of an entry of W_Q",
+    "e_k": "excess kurtosis of a component of k, or of an entry of W_K",
+    "e_x": "excess kurtosis of an entry of X",
+    "e_w": "excess kurtosis of a weight",
     "rho": "correlation of q_c and k_c",
+    "t": "argument of the characteristic function",
+    "z": "argument of the density or distribution function",
 }
 
 
@@ -56,10 +79,9 @@ def _dot(left: Callable[[Any], Any], right: Callable[[Any], Any]) -> Any:
 # q·k for two vectors.
 SCORE = _dot(lambda c: q[c], lambda c: k[c])
 
-
-def row_score(row: Any, column: Any) -> Any:
-    """Entry of QKᵀ for independent queries and keys."""
-    return _dot(lambda c: Q[row, c], lambda c: K[column, c])
+# Abbreviations: S for scores, S2 for those of a second head, G for the Gram matrix of the tokens.
+S, S2, G = array("S", n, n), array("S2", n, n), array("G", n, n)
+CROSS = array("S", n, m)
 
 
 def _projected(row: Any, weights: Any, name: str) -> Callable[[Any], Any]:
@@ -67,44 +89,39 @@ def _projected(row: Any, weights: Any, name: str) -> Callable[[Any], Any]:
     return lambda c: total(X[row, a] * weights[a, c], a, d_model)
 
 
-def self_score(row: Any, column: Any) -> Any:
-    """Entry of (X W_Q)(X W_K)ᵀ."""
-    return _dot(_projected(row, W_Q, "a"), _projected(column, W_K, "b"))
+def _attention(scores: Any, queries: Any, keys: Any) -> Defined:
+    return Defined(scores, (i, j), _dot(_projected(i, queries, "a"), _projected(j, keys, "b")))
 
 
-def tied_score(row: Any, column: Any) -> Any:
-    """Entry of (X W)(X W)ᵀ."""
-    return _dot(_projected(row, W, "a"), _projected(column, W, "b"))
+# S = Q Kᵀ; S = (X W_Q)(X W_K)ᵀ; S = (X W)(X W)ᵀ; the second head; G = X Xᵀ.
+CROSS_SCORES = Defined(CROSS, (i, j), _dot(lambda c: Q[i, c], lambda c: K[j, c]))
+SELF_SCORES = _attention(S, W_Q, W_K)
+TIED_SCORES = _attention(S, W, W)
+OTHER_HEAD = _attention(S2, V_Q, V_K)
+GRAM = Defined(G, (i, j), total(X[i, index("a")] * X[j, index("a")], index("a"), d_model))
 
 
-def other_head_score(row: Any, column: Any) -> Any:
-    """The same entry for a second head, with weights of its own."""
-    return _dot(_projected(row, V_Q, "a"), _projected(column, V_K, "b"))
+def biased_scores(deviation_q: Any, deviation_k: Any) -> tuple[Assumption, ...]:
+    """S = (X W_Q + b_Q)(X W_K + b_K)ᵀ with random biases of mean 0, and the laws of the biases."""
+    b_q, b_k = array("b_Q", d_k), array("b_K", d_k)
+    left, right = _projected(i, W_Q, "a"), _projected(j, W_K, "b")
+    return (
+        Defined(S, (i, j), _dot(lambda c: left(c) + b_q[c], lambda c: right(c) + b_k[c])),
+        RandomEntries((b_q,), mean_variance(0, deviation_q**2)),
+        RandomEntries((b_k,), mean_variance(0, deviation_k**2)),
+    )
+
+
+def squares_in_common(one: Any, other: Any) -> Any:
+    """Σ_a x_ia² x_ja², what the kurtosis of weights multiplies."""
+    a = index("a")
+    return total(X[one, a] ** 2 * X[other, a] ** 2, a, d_model)
 
 
 def two_heads(law_x: Law, law: Law) -> tuple[Assumption, ...]:
     """Random tokens and two heads, all four weight matrices independent and of one law."""
-    return (RandomEntries((X,), law_x), *(RandomEntries((w,), law) for w in (W_Q, W_K, V_Q, V_K)))
-
-
-def with_biases(deviation_q: Any, deviation_k: Any) -> tuple[Callable[[Any, Any], Any], tuple[Assumption, ...]]:
-    """(score, laws) of (X W_Q + b_Q)(X W_K + b_K)ᵀ with random biases of mean 0."""
-    b_q, b_k = array("b_Q", d_k), array("b_K", d_k)
-
-    def score(row: Any, column: Any) -> Any:
-        left, right = _projected(row, W_Q, "a"), _projected(column, W_K, "b")
-        return _dot(lambda c: left(c) + b_q[c], lambda c: right(c) + b_k[c])
-
-    biases = (
-        RandomEntries((b_q,), mean_variance(0, deviation_q**2)),
-        RandomEntries((b_k,), mean_variance(0, deviation_k**2)),
-    )
-    return score, biases
-
-
-def gram(*rows: Any) -> Any:
-    """⟨x_i, x_j⟩ for two rows, Σ_a x_ia x_ja x_la … for more."""
-    return PowerSum(X, d_model, *rows)
+    weights = (RandomEntries((w,), law) for w in (W_Q, W_K, V_Q, V_K))
+    return (SELF_SCORES, OTHER_HEAD, RandomEntries((X,), law_x), *weights)
 
 
 def products(law_q: Law, law_k: Law) -> tuple[RandomEntries, ...]:
@@ -117,31 +134,41 @@ def vectors(mean_q: Any = MU_Q, mean_k: Any = MU_K) -> tuple[RandomEntries, ...]
     return products(mean_variance(mean_q, SIGMA_Q**2), mean_variance(mean_k, SIGMA_K**2))
 
 
-def independent_rows() -> tuple[RandomEntries, ...]:
-    """Q and K with independent entries, known by mean and variance alone."""
-    return (
-        RandomEntries((Q,), mean_variance(MU_Q, SIGMA_Q**2)),
-        RandomEntries((K,), mean_variance(MU_K, SIGMA_K**2)),
-    )
+def independent_rows(law_q: Law, law_k: Law) -> tuple[Assumption, ...]:
+    """S = Q Kᵀ for independent queries and keys with independent entries of these laws."""
+    return (CROSS_SCORES, RandomEntries((Q,), law_q), RandomEntries((K,), law_k))
 
 
 def fixed_tokens(*laws: Any) -> tuple[Assumption, ...]:
-    """X fixed; one law for tied weights W, two for W_Q and W_K."""
-    return (FixedArray(X), *_weights(*laws))
+    """S from a fixed X, with its Gram matrix; one law for tied weights W, two for W_Q and W_K."""
+    return (*_weights(*laws), FixedArray(X), GRAM)
 
 
 def random_tokens(law_x: Law, *laws: Any) -> tuple[Assumption, ...]:
-    """X with independent entries; one law for tied weights W, two for W_Q and W_K."""
-    return (RandomEntries((X,), law_x), *_weights(*laws))
+    """S from an X with independent entries; one law for tied weights W, two for W_Q and W_K."""
+    return (*_weights(*laws), RandomEntries((X,), law_x))
 
 
 def _weights(*laws: Any) -> tuple[Assumption, ...]:
-    arrays = (W,) if len(laws) == 1 else (W_Q, W_K)
-    return tuple(RandomEntries((array,), law) for array, law in zip(arrays, laws, strict=True))
+    if len(laws) == 1:
+        return (TIED_SCORES, RandomEntries((W,), laws[0]))
+    return (SELF_SCORES, RandomEntries((W_Q,), laws[0]), RandomEntries((W_K,), laws[1]))
 
 
-def distinct(*rows: Any) -> tuple[Distinct, ...]:
-    return tuple(Distinct(a, b) for a, b in combinations(rows, 2))
+def rows(*labels: Any) -> tuple[Assumption, ...]:
+    """Tokens i, j, …: each in its range, no two the same."""
+    ranges = (InRange(label, sympy.S.Zero, n - 1) for label in labels)
+    return (*ranges, *(Distinct(a, b) for a, b in combinations(labels, 2)))
+
+
+def entry_of(row: Any, column: Any, *others: Any) -> tuple[Assumption, ...]:
+    """Entries of Q Kᵀ: a query row, key columns; others: ("row" or "column", label), different from its fellow."""
+    ranges = [InRange(row, sympy.S.Zero, n - 1), InRange(column, sympy.S.Zero, m - 1)]
+    differ = []
+    for kind, label in others:
+        ranges.append(InRange(label, sympy.S.Zero, (n if kind == "row" else m) - 1))
+        differ.append(Distinct(row if kind == "row" else column, label))
+    return (*ranges, *differ)
 
 
 def claim_of(
@@ -161,8 +188,8 @@ def claim_of(
 ) -> Claim:
     """A claim whose one step is lhs = rhs, checked by the rule from the laws stated."""
     step = Step(lhs, rhs, rule, relation, assumptions=laws, data=data or {})
-    text = f"{lhs} {rhs} {' '.join(map(str, laws))}"
-    used = {name: meaning for name, meaning in SYMBOLS.items() if name in text}
+    words = set(re.findall(r"\w+", f"{lhs} {rhs} {' '.join(map(str, laws))}"))
+    used = {name: meaning for name, meaning in SYMBOLS.items() if name in words}
     return Claim(
         claim_id,
         {"en": en, "ja": ja},

@@ -26,12 +26,12 @@ from derive.families._moments import (
     SIGMA_Q,
     SIGMA_X,
     UNIT,
+    G,
+    S,
     claim_of,
     d_k,
     d_model,
-    distinct,
     fixed_tokens,
-    gram,
     i,
     j,
     k,
@@ -39,8 +39,8 @@ from derive.families._moments import (
     products,
     q,
     random_tokens,
-    self_score,
-    tied_score,
+    rows,
+    squares_in_common,
 )
 from derive.language import scalar
 from derive.moments.laws import gaussian, laplace, rademacher, shaped, shifted_exponential, student, uniform
@@ -179,14 +179,14 @@ def _special_laws() -> list[Claim]:
 
 def _self_attention() -> list[Claim]:
     weights = (gaussian(0, SIGMA_Q**2), gaussian(0, SIGMA_K**2))
-    fixed = (*fixed_tokens(*weights), *distinct(i, j))
+    fixed = (*fixed_tokens(*weights), *rows(i, j))
     random = random_tokens(gaussian(0, SIGMA_X**2), *weights)
     any_weights = fixed_tokens(shaped(0, SIGMA_Q**2, 0, E_Q), shaped(0, SIGMA_K**2, 0, E_K))
     unit4 = UNIT**2 * SIGMA_X**8
 
     def own(e: Any, row: Any) -> Any:
         # E (Σ_a x_a w_a)⁴ / σ⁴ for weights of excess kurtosis e.
-        return e * gram(row, row, row, row) + 3 * gram(row, row) ** 2
+        return e * squares_in_common(row, row) + 3 * G[row, row] ** 2
 
     return [
         *(
@@ -194,11 +194,11 @@ def _self_attention() -> list[Claim]:
                 f"moments.self_attention_{name}_fixed",
                 en=f"Moment of order {p} of a self-attention score, tokens fixed, Gaussian weights",
                 ja=f"自己注意スコアの {p} 次モーメント(トークン固定、ガウス重み)",
-                lhs=Expect(self_score(i, j) ** p),
+                lhs=Expect(S[i, j] ** p),
                 rhs=sympy.factorial2(p - 1)
                 * rising(d_k, p // 2)
                 * (SIGMA_Q * SIGMA_K) ** p
-                * (gram(i, i) * gram(j, j)) ** (p // 2),
+                * (G[i, i] * G[j, j]) ** (p // 2),
                 laws=fixed,
                 source=HERE,
             )
@@ -208,54 +208,54 @@ def _self_attention() -> list[Claim]:
             "moments.self_attention_row_squares_fixed",
             en="Mean product of two squared scores of one row, tokens fixed, Gaussian weights",
             ja="同じ行のスコアの二乗の積の平均(トークン固定、ガウス重み)",
-            lhs=Expect(self_score(i, j) ** 2 * self_score(i, l) ** 2),
-            rhs=d_k * (d_k + 2) * UNIT**2 * gram(i, i) ** 2 * (gram(j, j) * gram(l, l) + 2 * gram(j, l) ** 2),
-            laws=(*fixed_tokens(*weights), *distinct(i, j, l)),
+            lhs=Expect(S[i, j] ** 2 * S[i, l] ** 2),
+            rhs=d_k * (d_k + 2) * UNIT**2 * G[i, i] ** 2 * (G[j, j] * G[l, l] + 2 * G[j, l] ** 2),
+            laws=(*fixed_tokens(*weights), *rows(i, j, l)),
             source=HERE,
         ),
         claim_of(
             "moments.self_attention_fourth_any",
             en="Fourth moment of a self-attention score, tokens fixed, weights of any kurtosis",
             ja="自己注意スコアの 4 次モーメント(トークン固定、重みの尖度は任意)",
-            lhs=Expect(self_score(i, j) ** 4),
-            rhs=d_k * UNIT**2 * (own(E_Q, i) * own(E_K, j) + 3 * (d_k - 1) * gram(i, i) ** 2 * gram(j, j) ** 2),
-            laws=(*any_weights, *distinct(i, j)),
+            lhs=Expect(S[i, j] ** 4),
+            rhs=d_k * UNIT**2 * (own(E_Q, i) * own(E_K, j) + 3 * (d_k - 1) * G[i, i] ** 2 * G[j, j] ** 2),
+            laws=(*any_weights, *rows(i, j)),
             source=HERE,
         ),
         claim_of(
             "moments.self_attention_fourth_offdiagonal",
             en="Fourth moment of a self-attention score off the diagonal, all Gaussian",
             ja="自己注意スコアの 4 次モーメント(非対角、すべてガウス)",
-            lhs=Expect(self_score(i, j) ** 4),
+            lhs=Expect(S[i, j] ** 4),
             rhs=3 * rising(d_model, 2) ** 2 * rising(d_k, 2) * unit4,
-            laws=(*random, *distinct(i, j)),
+            laws=(*random, *rows(i, j)),
             source=HERE,
         ),
         claim_of(
             "moments.self_attention_fourth_diagonal",
             en="Fourth moment of a self-attention score on the diagonal, all Gaussian",
             ja="自己注意スコアの 4 次モーメント(対角、すべてガウス)",
-            lhs=Expect(self_score(i, i) ** 4),
+            lhs=Expect(S[i, i] ** 4),
             rhs=3 * rising(d_model, 4) * rising(d_k, 2) * unit4,
-            laws=random,
+            laws=(*random, *rows(i)),
             source=HERE,
         ),
         claim_of(
             "moments.self_attention_kurtosis",
             en="Excess kurtosis of a self-attention score off the diagonal, all Gaussian",
             ja="自己注意スコアの過剰尖度(非対角、すべてガウス)",
-            lhs=ExcessKurtosis(self_score(i, j)),
+            lhs=ExcessKurtosis(S[i, j]),
             rhs=3 * (1 + 2 / d_model) ** 2 * (1 + 2 / d_k) - 3,
-            laws=(*random, *distinct(i, j), AtLeast(d_k, 1), AtLeast(d_model, 1)),
+            laws=(*random, *rows(i, j), AtLeast(d_k, 1), AtLeast(d_model, 1)),
             source=HERE,
         ),
         claim_of(
             "moments.tied_third",
             en="Third cumulant of a score with tied Gaussian weights, tokens fixed",
             ja="重み共有(ガウス)のスコアの 3 次キュムラント(トークン固定)",
-            lhs=Cumulant(tied_score(i, j), 3),
-            rhs=d_k * SIGMA_Q**6 * (2 * gram(i, j) ** 3 + 6 * gram(i, j) * gram(i, i) * gram(j, j)),
-            laws=(*fixed_tokens(weights[0]), *distinct(i, j)),
+            lhs=Cumulant(S[i, j], 3),
+            rhs=d_k * SIGMA_Q**6 * (2 * G[i, j] ** 3 + 6 * G[i, j] * G[i, i] * G[j, j]),
+            laws=(*fixed_tokens(weights[0]), *rows(i, j)),
             source=HERE,
         ),
     ]

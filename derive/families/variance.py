@@ -14,6 +14,7 @@ import sympy
 from derive.assumptions import AtLeast, RandomEntries
 from derive.catalogue import Claim
 from derive.families._moments import (
+    CROSS,
     MU_K,
     MU_Q,
     RHO,
@@ -21,11 +22,9 @@ from derive.families._moments import (
     SIGMA_K,
     SIGMA_Q,
     UNIT,
-    K,
-    Q,
     claim_of,
     d_k,
-    distinct,
+    entry_of,
     i,
     independent_rows,
     j,
@@ -35,7 +34,6 @@ from derive.families._moments import (
     n,
     products,
     q,
-    row_score,
     vectors,
 )
 from derive.families._variance_self_attention import (
@@ -45,7 +43,7 @@ from derive.families._variance_self_attention import (
     random_token_claims,
     tied_claims,
 )
-from derive.moments.laws import gaussian, shaped, uniform
+from derive.moments.laws import gaussian, mean_variance, shaped, uniform
 from derive.moments.model import GaussianPair
 from derive.moments.nodes import Covariance, Cumulant, ExcessKurtosis, Expect, Skewness, Variance
 from derive.source import HERE, VASWANI
@@ -273,17 +271,17 @@ def _correlated() -> list[Claim]:
 
 
 def _rows() -> list[Claim]:
-    laws = independent_rows()
-    standard = (RandomEntries((Q,), gaussian()), RandomEntries((K,), gaussian()))
-    total = sympy.Sum(row_score(i, j) ** 2, (i, 0, n - 1), (j, 0, m - 1)) / (n * m)
+    laws = independent_rows(mean_variance(MU_Q, SIGMA_Q**2), mean_variance(MU_K, SIGMA_K**2))
+    standard = independent_rows(gaussian(), gaussian())
+    total = sympy.Sum(CROSS[i, j] ** 2, (i, 0, n - 1), (j, 0, m - 1)) / (n * m)
     return [
         claim_of(
             "variance.row_covariance",
             en="Covariance of two scores in one row: the mean of the keys makes it",
             ja="同じ行の 2 つのスコアの共分散:キーの平均から生じる",
-            lhs=Covariance(row_score(i, j), row_score(i, l)),
+            lhs=Covariance(CROSS[i, j], CROSS[i, l]),
             rhs=d_k * SIGMA_Q**2 * MU_K**2,
-            laws=(*laws, *distinct(j, l)),
+            laws=(*laws, *entry_of(i, j, ("column", l))),
             source=HERE,
             observable="score_row_covariance",
         ),
@@ -291,18 +289,18 @@ def _rows() -> list[Claim]:
             "variance.column_covariance",
             en="Covariance of two scores in one column: the mean of the queries makes it",
             ja="同じ列の 2 つのスコアの共分散:クエリの平均から生じる",
-            lhs=Covariance(row_score(i, j), row_score(l, j)),
+            lhs=Covariance(CROSS[i, j], CROSS[l, j]),
             rhs=d_k * SIGMA_K**2 * MU_Q**2,
-            laws=(*laws, *distinct(i, l)),
+            laws=(*laws, *entry_of(i, j, ("row", l))),
             source=HERE,
         ),
         claim_of(
             "variance.within_row",
             en="Within-row variance of scores: all that softmax sees",
             ja="行内のスコアの分散:softmax に見えるのはこれだけ",
-            lhs=Expect((row_score(i, j) - row_score(i, l)) ** 2) / 2,
+            lhs=Expect((CROSS[i, j] - CROSS[i, l]) ** 2) / 2,
             rhs=d_k * SIGMA_K**2 * (SIGMA_Q**2 + MU_Q**2),
-            laws=(*laws, *distinct(j, l)),
+            laws=(*laws, *entry_of(i, j, ("column", l))),
             source=HERE,
             observable="score_row_variance",
             note={
@@ -314,18 +312,18 @@ def _rows() -> list[Claim]:
             "variance.squares",
             en="Variance of a squared score, standard Gaussian components",
             ja="スコアの二乗の分散(標準ガウス成分)",
-            lhs=Variance(row_score(i, j) ** 2),
+            lhs=Variance(CROSS[i, j] ** 2),
             rhs=2 * d_k**2 + 6 * d_k,
-            laws=standard,
+            laws=(*standard, *entry_of(i, j)),
             source=HERE,
         ),
         claim_of(
             "variance.squares_in_row",
             en="Covariance of the squares of two scores in one row: they are not independent",
             ja="同じ行の 2 つのスコアの二乗の共分散:独立ではない",
-            lhs=Covariance(row_score(i, j) ** 2, row_score(i, l) ** 2),
+            lhs=Covariance(CROSS[i, j] ** 2, CROSS[i, l] ** 2),
             rhs=2 * d_k,
-            laws=(*standard, *distinct(j, l)),
+            laws=(*standard, *entry_of(i, j, ("column", l))),
             source=HERE,
             note={"en": "Their correlation is 1/(d_k + 3).", "ja": "相関係数は 1/(d_k + 3)。"},
         ),

@@ -8,6 +8,7 @@ shares nothing, to agree. `Refuted` needs an enumerated witness. Everything else
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from dataclasses import replace
 from itertools import product
 from typing import Any
 
@@ -15,13 +16,13 @@ import sympy
 
 from derive.assumptions import AtLeast
 from derive.errors import CheckersDisagree, MomentError, StatementError
-from derive.moments import algebra
+from derive.moments import algebra, definitions
 from derive.moments.diagrams import expect_by_diagrams
 from derive.moments.enumeration import at, enumerated
 from derive.moments.expansion import expanded_at
 from derive.moments.layers import NotLayered, expect_by_layers
 from derive.moments.model import GaussianPair, Model, model_of
-from derive.moments.nodes import NODES, Expect, in_expectations
+from derive.moments.nodes import NODES, Expect, PowerSum, in_expectations
 from derive.moments.reader import read
 from derive.rules import rule
 from derive.step import Step
@@ -52,7 +53,10 @@ def moment_routes(step: Step) -> Verdict:
     if unstated:
         return Verdict.unknown(f"divides by {', '.join(unstated)}, which may be 0: state AtLeast(size, 1)")
     try:
-        return _judge(step, model_of(step.assumptions))
+        whole = replace(
+            step, lhs=definitions.opened(step.lhs, step.assumptions), rhs=definitions.opened(step.rhs, step.assumptions)
+        )
+        return _judge(whole, model_of(step.assumptions))
     except (MomentError, StatementError) as reason:
         return Verdict.unknown(str(reason))
 
@@ -98,8 +102,19 @@ def _may_be_zero(step: Step) -> list[str]:
 
 
 def _right_side(rhs: Any, model: Model) -> Any:
-    """The right side may itself hold expectations (a step of a chain): they are worked out by diagrams."""
-    return evaluate(rhs, model, "diagrams")
+    """The right side with sums over fixed arrays in the form in which the diagrams give them.
+
+    It may itself hold expectations (as a step of a chain does): they are worked out by diagrams.
+    """
+    return _sums_in_form(evaluate(rhs, model, "diagrams"), model)
+
+
+def _sums_in_form(expr: Any, model: Model) -> Any:
+    if isinstance(expr, sympy.Sum):
+        return expect_by_diagrams(read(expr), model)
+    if not expr.args or isinstance(expr, (sympy.Indexed, PowerSum)):
+        return expr
+    return expr.func(*(_sums_in_form(a, model) for a in expr.args))
 
 
 def _enumeration(step: Step, model: Model) -> tuple[list[str], dict[str, Any] | None]:
@@ -131,30 +146,30 @@ def _value(expr: Any, model: Model, values: Mapping[Any, Any]) -> tuple[Any, str
         return expanded_at(expr, model, values), "multiplied out"
 
 
-def _open_symbols(expr: Any) -> set[Any]:
+def open_symbols(expr: Any) -> set[Any]:
     """Symbols an expression depends on: not its binders, and not the extents of arrays that it never sums over."""
     if isinstance(expr, sympy.Symbol):
         return {expr}
     if isinstance(expr, sympy.Indexed):
-        return set().union(*(_open_symbols(i) for i in expr.indices))
+        return set().union(*(open_symbols(i) for i in expr.indices))
     if isinstance(expr, sympy.IndexedBase):
         return set()
     if isinstance(expr, sympy.Sum):
         binders = {limit[0] for limit in expr.limits}
-        ends = set().union(*(_open_symbols(e) for limit in expr.limits for e in limit[1:]))
-        return (_open_symbols(expr.function) - binders) | ends
-    return set().union(*(_open_symbols(a) for a in expr.args))
+        ends = set().union(*(open_symbols(e) for limit in expr.limits for e in limit[1:]))
+        return (open_symbols(expr.function) - binders) | ends
+    return set().union(*(open_symbols(a) for a in expr.args))
 
 
 def _sizes(step: Step) -> list[Any]:
     """Sizes that the statement depends on: the symbols that are non-negative integers by assumption."""
-    found = _open_symbols(step.lhs) | _open_symbols(step.rhs)
+    found = open_symbols(step.lhs) | open_symbols(step.rhs)
     return sorted((s for s in found if s.is_integer and s.is_nonnegative), key=str)
 
 
 def small_cases(step: Step, model: Model) -> Iterator[dict[Any, Any]]:
     """Numbers for sizes, scalars and row labels: sizes pairwise different first, different labels different rows."""
-    found = set().union(_open_symbols(step.lhs), _open_symbols(step.rhs), *_law_symbols(model))
+    found = set().union(open_symbols(step.lhs), open_symbols(step.rhs), *_law_symbols(model))
     sizes = sorted((s for s in found if s.is_integer and s.is_nonnegative), key=str)
     labels = sorted((s for s in found if s.is_integer and s not in sizes), key=str)
     scalars = sorted(found - set(sizes) - set(labels), key=str)

@@ -69,6 +69,8 @@ class Variance(_Node):
 class Cumulant(_Node):
     """Cumulant(f, r): the r-th cumulant, r = 1 … 8; the third is the third central moment."""
 
+    latex_name = "Cum"
+
     def __new__(cls, f: Any, order: Any) -> Any:
         r = sympy.sympify(order, strict=True)
         if not (r.is_Integer and 1 <= r <= 8):
@@ -170,11 +172,13 @@ class PowerSum(sympy.Expr):
 class Density(_Node):
     """Density(f, z): the probability density of f at z."""
 
-    latex_name = "p"
+    latex_name = "PDF"
 
 
 class Distribution(_Node):
     """Distribution(f, z) = P(f ≤ z)."""
+
+    latex_name = "CDF"
 
     def _latex(self, printer: Any) -> str:
         return rf"\mathbb{{P}}\left[{printer.doprint(self.args[0])} \le {printer.doprint(self.args[1])}\right]"
@@ -184,6 +188,7 @@ class CharacteristicFunction(_Node):
     """CharacteristicFunction(f, t) = E e^(itf)."""
 
     is_real = None
+    latex_name = "CF"
 
     def _latex(self, printer: Any) -> str:
         f, t = (printer.doprint(a) for a in self.args)
@@ -193,13 +198,13 @@ class CharacteristicFunction(_Node):
 class KolmogorovDistance(_Node):
     """KolmogorovDistance(f) = sup_x |P(f ≤ x) − Φ(x)|, to the standard normal."""
 
-    latex_name = "d_K"
+    latex_name = "KS"
 
 
 class WassersteinDistance(_Node):
     """WassersteinDistance(f) = ∫ |P(f ≤ x) − Φ(x)| dx, to the standard normal."""
 
-    latex_name = "W_1"
+    latex_name = "W1"
 
 
 class TotalVariationDistance(_Node):

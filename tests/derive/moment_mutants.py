@@ -9,7 +9,8 @@ import sympy
 from derive.assumptions import AtLeast
 from derive.catalogue import Claim
 from derive.moments import algebra
-from derive.moments.nodes import PowerSum
+from derive.moments.checking import open_symbols
+from derive.moments.definitions import opened
 from derive.verdict import Verdict
 
 PARTNERS = {"mu_q": "mu_k", "sigma_q": "sigma_k", "d_k": "d_model", "n": "m"}
@@ -23,13 +24,16 @@ def judged(claim: Claim, rhs: Any, *, lhs: Any = None, assumptions: tuple[Any, .
     return replace(claim, lhs=lhs, rhs=rhs, steps=(step,), assumptions=laws).prove()
 
 
-def sizes(expr: Any) -> list[Any]:
-    return sorted((s for s in expr.free_symbols if s.is_integer and s.is_nonnegative), key=str)
+def sizes(claim: Claim) -> list[Any]:
+    """Sizes that either side depends on, abbreviations written out."""
+    sides = (opened(side, claim.assumptions) for side in (claim.lhs, claim.rhs))
+    found: set[Any] = set().union(*(open_symbols(side) for side in sides))
+    return sorted((s for s in found if s.is_integer and s.is_nonnegative), key=str)
 
 
 def with_sizes_positive(claim: Claim) -> tuple[Any, ...]:
     """The claim's assumptions and that no size is 0, so that a mutant may divide by one."""
-    return (*claim.assumptions, *(AtLeast(s, 1) for s in sizes(claim.lhs)))
+    return (*claim.assumptions, *(AtLeast(s, 1) for s in sizes(claim)))
 
 
 def mutants(claim: Claim) -> list[Any]:
@@ -42,8 +46,9 @@ def mutants(claim: Claim) -> list[Any]:
 
 
 def replaced(expr: Any, changes: dict[Any, Any]) -> Any:
-    """Put in, but not inside a power sum: its array keeps its shape."""
-    held = {node: sympy.Dummy() for node in expr.atoms(PowerSum)}
+    """Put in, but not inside entries or sums over them: an array keeps its shape."""
+    held = {node: sympy.Dummy() for node in expr.atoms(sympy.Sum)}
+    held |= {node: sympy.Dummy() for node in expr.xreplace(held).atoms(sympy.Indexed)}
     return expr.xreplace(held).xreplace(changes).xreplace({d: node for node, d in held.items()})
 
 
@@ -57,19 +62,19 @@ def _candidates(claim: Claim) -> Iterator[Any]:
     if len(terms) > 1:
         yield from (rhs - term for term in terms)
         yield from (rhs - 2 * term for term in terms)
-    rows = sorted({r for node in rhs.atoms(PowerSum) for r in node.rows}, key=str)
-    for node in sorted(rhs.atoms(PowerSum), key=str):
-        others = [r for r in rows if r != node.rows[0]]
-        yield from (rhs.xreplace({node: PowerSum(node.base, node.count, r, *node.rows[1:])}) for r in others)
-        yield rhs.xreplace({node: node**2})
-    for size in sizes(claim.lhs):
+    entries = sorted((e for e in rhs.atoms(sympy.Indexed) if str(e.base) == "G"), key=str)
+    rows = sorted({r for e in entries for r in e.indices}, key=str)
+    for entry in entries:
+        yield from (rhs.xreplace({entry: entry.base[r, entry.indices[1]]}) for r in rows if r != entry.indices[0])
+        yield rhs.xreplace({entry: entry**2})
+    for size in sizes(claim):
         yield from (rhs * size, rhs * sympy.sqrt(size), rhs / size)
-        if size in rhs.free_symbols:
+        if size in open_symbols(rhs):
             yield replaced(rhs, {size: size + 1})
-    for symbol in sorted((s for s in rhs.free_symbols if s.is_Symbol and not s.is_integer), key=str):
+    for symbol in sorted((s for s in open_symbols(rhs) if not s.is_integer), key=str):
         yield replaced(rhs, {symbol: symbol**2})
         yield replaced(rhs, {symbol: sympy.S.One})
-    by_name = {s.name: s for s in rhs.free_symbols if s.is_Symbol}
+    by_name = {s.name: s for s in open_symbols(rhs)}
     for a, b in PARTNERS.items():
         if a in by_name and b in by_name:
             yield replaced(rhs, {by_name[a]: by_name[b], by_name[b]: by_name[a]})
@@ -77,6 +82,6 @@ def _candidates(claim: Claim) -> Iterator[Any]:
 
 
 def _not_zero(claim: Claim) -> Iterator[Any]:
-    for size in sizes(claim.lhs):
+    for size in sizes(claim):
         yield from (size, -size, size**2, 1 / size, sympy.sqrt(size))
     yield from (sympy.S.One, sympy.S.NegativeOne, sympy.Rational(1, 1000))

@@ -79,7 +79,7 @@ def test_diagonal_law_used_off_the_diagonal() -> None:
     laws = words.random_tokens(
         gaussian(0, words.SIGMA_X**2), *(gaussian(0, s**2) for s in (words.SIGMA_Q, words.SIGMA_K))
     )
-    rows = (Distinct(words.i, words.j),)
+    rows = words.rows(words.i, words.j)
     assert judged(off, wrong, assumptions=(*laws, *rows)).kind is Kind.REFUTED
     assert judged(off, off.rhs, assumptions=(*laws, *rows)).kind is Kind.PROVED
     assert judged(diagonal, wrong, assumptions=laws).kind is Kind.PROVED
