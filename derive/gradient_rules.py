@@ -13,7 +13,7 @@ import sympy
 
 from derive.errors import StatementError
 from derive.gradient_words import from_one_input, independent, same
-from derive.oracle_rules import with_stated_error
+from derive.oracle_rules import guarded, with_stated_error
 from derive.row_nodes import Gradient, HeadMean, SelfGradient, SelfMean
 from derive.rules import rule
 from derive.step import Step
@@ -23,6 +23,7 @@ _KINDS = ("q", "k", "v", "S")
 
 
 @rule("gradient-traces")
+@guarded
 def gradient_traces(step: Step) -> Verdict:
     """Mean squared gradients are traces of J, the values' and the keys' Gram matrices; Wick pairing gives their means.
 

@@ -13,7 +13,7 @@ from typing import Any
 
 import sympy
 
-from derive.oracle_rules import with_stated_error
+from derive.oracle_rules import guarded, with_stated_error
 from derive.power_sums import N, V
 from derive.row_nodes import DEFINITIONS, NORM_J, H, RowMean, RowMedian, RowShare, gap_median, mu
 from derive.rules import rule
@@ -22,6 +22,7 @@ from derive.verdict import Verdict
 
 
 @rule("two-keys")
+@guarded
 def two_keys(step: Step) -> Verdict:
     """At n = 2 a row is a function of the gap t ~ N(0, 2v), so a mean is one integral over t.
 
@@ -63,6 +64,7 @@ def _in_exponential(expression: Any, t: Any, e: Any) -> Any:
 
 
 @rule("median-of-gap")
+@guarded
 def median_of_gap(step: Step) -> Verdict:
     """Bounds on log ‖J‖_F that depend on the top gap g alone, and so on its median √v gap_median(n).
 
@@ -86,6 +88,7 @@ def median_of_gap(step: Step) -> Verdict:
 
 
 @rule("median-of-two")
+@guarded
 def median_of_two(step: Step) -> Verdict:
     """At n = 2, ‖J‖_F = 1/(1 + cosh t) falls with |t|: its median is its value at the median √v gap_median(2)."""
     t = sympy.sqrt(V) * gap_median(2)
@@ -101,6 +104,7 @@ def median_of_two(step: Step) -> Verdict:
 
 
 @rule("near-tie-share")
+@guarded
 def near_tie_share(step: Step) -> Verdict:
     """√v P(‖J‖_F ≥ ε) → mu_n arcosh(1/ε - 1) as v → ∞ at fixed n ≥ 2, 0 < ε < 1/2.
 
@@ -126,6 +130,7 @@ def near_tie_share(step: Step) -> Verdict:
 
 
 @rule("total-derivative")
+@guarded
 def total_derivative(step: Step) -> Verdict:
     """∫ f = ∫ g over the real line when f - g = dG/dz and G vanishes at both ends.
 

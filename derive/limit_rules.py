@@ -14,7 +14,7 @@ from typing import Any
 import sympy
 
 from derive.errors import StatementError
-from derive.oracle_rules import grid_of_limit, with_stated_error
+from derive.oracle_rules import grid_of_limit, guarded, with_stated_error
 from derive.power_sums import N, V
 from derive.row_nodes import DEFINITIONS, LOG_Z, M1, TOP, H, LargeN, RowMean, RowMedian, mu, p
 from derive.rules import rule
@@ -25,6 +25,7 @@ _T = sympy.Symbol("t", positive=True)
 
 
 @rule("gibbs")
+@guarded
 def gibbs(step: Step) -> Verdict:
     """max x - log n ≤ max x - H ≤ α·x ≤ max x for every row, so their means are ordered alike.
 
@@ -57,6 +58,7 @@ def _ratio(a: Any, b: Any) -> Any:
 
 
 @rule("squeeze")
+@guarded
 def squeeze(step: Step) -> Verdict:
     """If c L ≤ c F ≤ c U for all large v, and c L and c U tend to one limit, so does c F.
 
@@ -90,6 +92,7 @@ def _limit_in_root(expression: Any) -> Any:
 
 
 @rule("near-tie")
+@guarded
 def near_tie(step: Step) -> Verdict:
     """√v E F(softmax(√v z)) → mu_n ∫_0^∞ F(two keys, gap t) dt as v → ∞ at fixed n ≥ 2.
 
@@ -141,6 +144,7 @@ def near_tie_constant(body: Any) -> Any:
 
 
 @rule("many-keys")
+@guarded
 def many_keys(step: Step) -> Verdict:
     """Expansion in 1/n at fixed v of a smooth function of the means M_k = (1/n) Σ_j e^(k x_j), to relative order 1/n.
 
@@ -213,6 +217,7 @@ def _same_in_exponentials(a: Any, b: Any) -> bool:
 
 
 @rule("frozen")
+@guarded
 def frozen(step: Step) -> Verdict:
     """Moments of the Poisson-Dirichlet law PD(m), the weights of a frozen row as n → ∞ with m = σ_c/σ < 1.
 

@@ -19,6 +19,7 @@ Three settings, chosen by the arguments:
 Observables of one row: sum_alpha, p2, p3, p4, p2_squared (E (Σα²)²), trace (E tr J = 1 - E p2), trace_squared,
 jacobian (E ‖J‖_F²), jacobian_direction (E ‖Jz‖², z the standardised scores), direction_form, direction_form_squared
 (E zᵀJz and its square), entropy, log_z, maximum (E max α), one_minus_maximum.
+overlap (E Σ_k α_k β_k of two rows with correlated scores) takes sigma and correlation.
 With d_k also, for upstream gradients G i.i.d. N(0, 1) and values V i.i.d. N(0, 1), per row and per unit of d_v:
 gradient_scores (‖dL/dS_i‖²), gradient_q, gradient_k, gradient_v.
 """
@@ -34,7 +35,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from derive import oracle_gaussian, oracle_maximum, oracle_mixture
+from derive import oracle_gaussian, oracle_maximum, oracle_mixture, oracle_pairs
 from derive.errors import StatementError
 
 Array = NDArray[np.float64]
@@ -59,7 +60,7 @@ class Expectation:
 
 def observables() -> tuple[str, ...]:
     """Names that `expect` knows."""
-    return (*oracle_gaussian.OBSERVABLES, *MAXIMA, *GRADIENTS)
+    return (*oracle_gaussian.OBSERVABLES, *MAXIMA, *GRADIENTS, "overlap")
 
 
 def expect(
@@ -70,22 +71,32 @@ def expect(
     d_k: ArrayLike | None = None,
     scale: ArrayLike | None = None,
     d_model: ArrayLike | None = None,
+    correlation: ArrayLike | None = None,
 ) -> Expectation:
     """The expectation of an observable (see the module's list) at every point of the broadcast arguments.
 
     n: number of keys, ≥ 1. sigma: standard deviation of the scores, ≥ 0. d_k: size of the head, > 0. scale: factor
-    on q·k, 1/√d_k when left out. d_model: width of X. Raises StatementError for an unknown observable, an impossible
+    on q·k, 1/√d_k when left out. d_model: width of X. correlation: of the two rows' scores, for "overlap" alone.
+    Raises StatementError for an unknown observable, an impossible
     size, or arguments that don't name one of the three settings.
     """
     if observable not in observables():
         near = difflib.get_close_matches(observable, observables(), n=3, cutoff=0.4)
         hint = f"did you mean {' or '.join(near)}?" if near else f"known are {', '.join(observables())}"
         raise StatementError(f"no observable {observable!r}; {hint}")
+    if observable == "overlap" and sigma is None:
+        raise StatementError("overlap is known for Gaussian scores: give sigma and correlation")
+    if observable != "overlap" and correlation is not None:
+        raise StatementError(f"{observable} is a number of one row: correlation belongs to overlap")
     if (sigma is None) == (d_k is None):
         raise StatementError("give either sigma (Gaussian scores) or d_k (scores of a random query), not both")
     if sigma is not None:
         if scale is not None or d_model is not None:
             raise StatementError("scale and d_model belong to d_k; with sigma the scores' deviation is already given")
+        if observable == "overlap":
+            if correlation is None:
+                raise StatementError("overlap is of two rows: give the correlation of their scores, from 0 to 1")
+            return _vectorised(_overlap_point, n, sigma, correlation)
         if observable in GRADIENTS:
             raise StatementError(f"{observable} depends on d_k: give d_k (and scale) instead of sigma")
         return _vectorised(lambda n, s: _gaussian_point(observable, n, s), n, sigma)
@@ -116,6 +127,13 @@ def check_sizes(n: float, **positive: float) -> None:
     for name, value in positive.items():
         if not (math.isfinite(value) and value > 0):
             raise StatementError(f"{name} must be finite and positive, got {value}")
+
+
+def _overlap_point(n: float, sigma: float, correlation: float) -> tuple[float, float]:
+    check_sizes(n)
+    if not (math.isfinite(sigma) and sigma >= 0 and 0 <= correlation <= 1):
+        raise StatementError(f"overlap needs sigma ≥ 0 and 0 ≤ correlation ≤ 1, got {sigma}, {correlation}")
+    return oracle_pairs.overlap(n, sigma, correlation)
 
 
 def _gaussian_point(observable: str, n: float, sigma: float) -> tuple[float, float]:

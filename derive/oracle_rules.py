@@ -13,11 +13,14 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
+from functools import wraps
 from typing import Any
+
+import sympy
 
 from derive.errors import StatementError
 from derive.row_nodes import LargeN, Taylor, numeric
-from derive.rules import rule
+from derive.rules import Rule, rule
 from derive.step import Step
 from derive.verdict import Kind, Verdict
 
@@ -25,7 +28,21 @@ EXACT = 1e-10  # relative agreement asked of two expressions that are said to be
 _ORACLE = 1e-11  # relative error allowed to the oracle itself when a bound is compared
 
 
+def guarded(check: Rule) -> Rule:
+    """A rule that answers Unknown for sides it can't read as polynomials, instead of raising."""
+
+    @wraps(check)
+    def safely(step: Step) -> Verdict:
+        try:
+            return check(step)
+        except (sympy.PolynomialError, sympy.CoercionFailed, StatementError) as error:
+            return Verdict.unknown(f"a side can't be read by this rule: {error}")
+
+    return safely
+
+
 @rule("oracle-grid")
+@guarded
 def oracle_grid(step: Step) -> Verdict:
     """Both sides are evaluated at every point of the grid, means by the exact oracle.
 

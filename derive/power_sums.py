@@ -11,6 +11,7 @@ Does not: average anything. Polynomials here are dictionaries from exponent vect
 
 from __future__ import annotations
 
+from functools import cache
 from typing import Any
 
 import sympy
@@ -128,7 +129,8 @@ def highest(expression: Any) -> int:
     return max([2, *(int(name[2:]) for name in names if name.startswith("p_") and name[2:].isdigit())])
 
 
-def taylor(expression: Any, order: int) -> list[Any]:
+@cache
+def taylor(expression: Any, order: int) -> tuple[Any, ...]:
     """Coefficients of v^0 … v^order of E[expression] at v = 0, exact in n (log Z gives log n in the first).
 
     E F is infinitely differentiable in v ≥ 0 with derivatives 2^-k E Δ^k F (heat equation), so the coefficient of
@@ -145,9 +147,10 @@ def taylor(expression: Any, order: int) -> list[Any]:
                 out[power + k] += coefficient * factor
         f = ring.laplacian(f)
         factor /= 2 * (k + 1)
-    return [sympy.factor(c) if c.has(N) else c for c in out]
+    return tuple(sympy.factor(c) if c.has(N) else c for c in out)
 
 
+@cache
 def remainder_bound(expression: Any, order: int) -> Any:
     """C with |E[expression] - its Taylor polynomial of degree order| ≤ C v^(order+1), at every n and v ≥ 0.
 

@@ -19,6 +19,7 @@ from typing import Any
 import sympy
 
 from derive.errors import StatementError
+from derive.line_integrals import line_integral
 
 _TEX = {
     "log_Z": r"\log Z",
@@ -29,6 +30,7 @@ _TEX = {
     "norm2_J": r"\|J\|_F^2",
     "norm_J": r"\|J\|_F",
     "norm2_Jz": r"\|Jz\|^2",
+    "cos": r"\cos",
     "zJz": r"z^{\top}\!Jz",
     **{of: of for of in ("q", "k", "v", "S")},
 }
@@ -51,6 +53,7 @@ def p(k: int) -> Any:
 LOG_Z = RowSymbol("log_Z", real=True)
 H = RowSymbol("H", real=True)
 TOP = RowSymbol("alpha_max", positive=True)
+COS = RowSymbol("cos", real=True)
 M1 = RowSymbol("alpha_dot_x", real=True)
 TR = RowSymbol("tr_J", real=True)
 J2 = RowSymbol("norm2_J", real=True)
@@ -230,6 +233,60 @@ class RowShare(_Mean):
         return None
 
 
+class RowOverlap(_Mean):
+    """RowOverlap(n, v, rho): mean of Σ_k α_k β_k over two rows of n scores N(0, v), x_k and x'_k of correlation rho."""
+
+    nargs = 3
+
+    def _latex(self, printer: Any, exp: str | None = None) -> str:
+        rho = printer.doprint(self.args[2])
+        return rf"\mathbb{{E}}_{{{rho}}}\left[{{\textstyle\sum_k}}\alpha_k\beta_k\right]"
+
+    def setting(self) -> dict[str, float] | None:
+        values = _floats(self.args)
+        return None if values is None else {"n": values[0], "sigma": values[1] ** 0.5, "correlation": values[2]}
+
+    def _eval_evalf(self, prec: int) -> Any:
+        from derive.oracle import expect
+
+        setting = self.setting()
+        return None if setting is None else sympy.Float(float(expect("overlap", **setting).value))
+
+
+class CosMean(_Mean):
+    """CosMean(f, d): mean of f over c = cos of the angle between two independent uniform directions in d dimensions.
+
+    f is a polynomial in the symbol `COS`.
+    """
+
+    nargs = 2
+
+    def setting(self) -> dict[str, float] | None:
+        return None
+
+    def _eval_evalf(self, prec: int) -> Any:
+        return None
+
+
+class GapTail(_Mean):
+    """GapTail(t, n): probability that the two largest of n standard normals differ by more than t."""
+
+    nargs = 2
+
+    def _latex(self, printer: Any, exp: str | None = None) -> str:
+        t, n = (printer.doprint(a) for a in self.args)
+        return rf"\mathbb{{P}}\left[\delta_{{{n}}} \ge {t}\right]"
+
+    def setting(self) -> dict[str, float] | None:
+        return None
+
+    def _eval_evalf(self, prec: int) -> Any:
+        from derive.oracle_order import gap_tail
+
+        values = _floats(self.args)
+        return None if values is None else sympy.Float(gap_tail(*values))
+
+
 class Taylor(sympy.Function):
     """Taylor(f, v, order): the Taylor polynomial of f in v at 0, to v^order."""
 
@@ -305,13 +362,19 @@ class gap_median(_Constant):
         return oracle_order.gap_median(n)
 
 
+# For sympy.lambdify(arguments, law, modules=[NUMERIC_FUNCTIONS, "numpy"]).
+NUMERIC_FUNCTIONS = {c.__name__: c.number for c in (mu, freezing, gap_median)}
+
+
 def numeric(expression: Any, values: dict[str, float]) -> float:
     """The value of an expression at {symbol name: value}: nodes by the oracle, the rest in double precision."""
     missing = sorted(s.name for s in expression.free_symbols if s.name not in values and not _inside(s))
     if missing:
         raise StatementError(f"{expression} needs {', '.join(missing)}; given are {', '.join(sorted(values))}")
     chosen = {s: _exact(values[s.name]) for s in expression.free_symbols if s.name in values}
-    return float(expression.subs(chosen).evalf(17))
+    placed = expression.subs(chosen)
+    integrals = {i: sympy.Float(line_integral(i), 17) for i in placed.atoms(sympy.Integral)}
+    return float(placed.xreplace(integrals).evalf(17))
 
 
 def _inside(symbol: Any) -> bool:

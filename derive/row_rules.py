@@ -16,7 +16,7 @@ import sympy
 from sympy.polys.rings import PolyElement
 
 from derive.errors import StatementError
-from derive.oracle_rules import with_stated_error
+from derive.oracle_rules import guarded, with_stated_error
 from derive.power_sums import N, PowerSums, V, highest, remainder_bound, taylor
 from derive.row_nodes import RowMean, Taylor
 from derive.rules import rule
@@ -27,6 +27,7 @@ _ALL = "every n ≥ 1 and v ≥ 0"
 
 
 @rule("row-mean")
+@guarded
 def row_mean(step: Step) -> Verdict:
     """Linearity of the mean, and the abbreviations tr J = 1 - p_2, ‖J‖_F² = p_2 - 2p_3 + p_2², H = log Z - α·x.
 
@@ -36,6 +37,7 @@ def row_mean(step: Step) -> Verdict:
 
 
 @rule("stein")
+@guarded
 def stein(step: Step) -> Verdict:
     """Gaussian integration by parts: E[x_l h] = v E[∂_l h] for i.i.d. scores N(0, v) and smooth bounded h.
 
@@ -45,6 +47,7 @@ def stein(step: Step) -> Verdict:
 
 
 @rule("heat-flow")
+@guarded
 def heat_flow(step: Step) -> Verdict:
     """The heat equation: d/dv E F(x) = ½ E ΔF(x) for x_l i.i.d. N(0, v), F smooth with bounded derivatives.
 
@@ -54,6 +57,7 @@ def heat_flow(step: Step) -> Verdict:
 
 
 @rule("heat-series")
+@guarded
 def heat_series(step: Step) -> Verdict:
     """Taylor coefficients at v = 0: that of v^k is (Δ^k F)(0)/(2^k k!), by the heat equation used k times.
 

@@ -24,6 +24,8 @@ _HOMES: list[str] = [
     "derive.prover",
     "derive.inequalities",
     "derive.limits",
+    "derive.congruence",
+    "derive.trigonometry",
     "derive.bounds_by_sign",
     "derive.moments.checking",
     "derive.score_law",
@@ -31,6 +33,8 @@ _HOMES: list[str] = [
     "derive.limit_rules",
     "derive.gradient_rules",
     "derive.level_rules",
+    "derive.alternative_rules",
+    "derive.depth_rules",
     "derive.oracle_rules",
 ]
 

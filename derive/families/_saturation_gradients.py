@@ -84,10 +84,10 @@ def _self_attention() -> list[Claim]:
             "gradient-traces",
             given=(SELF, OWN_KEY),
             note={
-                "en": "As d_model → ∞ this is the law for independent Q, K, V. For the queries the first correction is "
+                "en": "As d_model → ∞ this is the law for independent Q, K, V. For the queries the excess is mainly "
                 "s² (d_k − 1) E[(tr J)²]/d_model: (tr J)² is near 1 where ‖J‖² is near 1/n, so at d_model = n it "
                 "is as large as the rest.",
-                "ja": "d_model → ∞ で Q, K, V 独立の法則になる。クエリの第一補正 s² (d_k − 1) E[(tr J)²]/d_model は、"
+                "ja": "d_model → ∞ で Q, K, V 独立の法則になる。クエリの補正は主に s² (d_k − 1) E[(tr J)²]/d_model で、"
                 "(tr J)² ≈ 1、‖J‖² ≈ 1/n のため、d_model = n で残りと同程度に大きい。",
             },
         )

@@ -15,7 +15,7 @@ from derive.errors import StatementError
 from derive.oracle import MAXIMA, expect, observables
 from derive.oracle_maximum import maximum
 
-ROW = tuple(name for name in observables() if not name.startswith("gradient"))
+ROW = tuple(name for name in observables() if not name.startswith(("gradient", "overlap")))
 POINTS = [(2, 0.3), (3, 1.0), (8, 0.05), (64, 3.0), (512, 8.0), (1e6, 1.0), (1e6, 30.0), (64, 1e4), (1e12, 4.0)]
 
 
@@ -179,6 +179,28 @@ def test_self_attention_tends_to_independent_inputs_and_matches_known_figures() 
         assert unscaled / scaled == pytest.approx(ratio, rel=0.015)
 
 
+@pytest.mark.parametrize(("n", "sigma", "correlation"), [(2, 0.7, 0.5), (3, 0.5, 0.3), (2, 1.0, 0.9)])
+def test_overlap_of_two_rows_is_its_definition(n: int, sigma: float, correlation: float) -> None:
+    nodes, weights = np.polynomial.hermite_e.hermegauss({2: 40, 3: 9}[n])
+    weights = weights / weights.sum()
+    grid = np.stack(np.meshgrid(*[nodes] * (2 * n), indexing="ij"), axis=-1)
+    w = np.einsum(*[item for k in range(2 * n) for item in (weights, [k])], list(range(2 * n)))
+    x = sigma * grid[..., :n]
+    other = correlation * x + sigma * math.sqrt(1 - correlation**2) * grid[..., n:]
+    alpha, beta = (np.exp(s) / np.exp(s).sum(-1, keepdims=True) for s in (x, other))
+    want = float((w * (alpha * beta).sum(-1)).sum())
+    got = expect("overlap", n, sigma=sigma, correlation=correlation)
+    assert float(got.value) == pytest.approx(want, rel=1e-5 if n == 3 else 1e-9)
+    assert float(got.error) <= 1e-11
+
+
+def test_overlap_at_its_ends() -> None:
+    for n, sigma in ((2, 1.0), (64, 4.0), (512, 1.0)):
+        assert float(expect("overlap", n, sigma=sigma, correlation=0).value) == pytest.approx(1 / n, rel=1e-12)
+        p2 = float(expect("p2", n, sigma=sigma).value)
+        assert float(expect("overlap", n, sigma=sigma, correlation=1).value) == pytest.approx(p2, rel=1e-12)
+
+
 def test_order_statistics() -> None:
     assert order.expected_maximum(2) == pytest.approx(1 / math.sqrt(math.pi), rel=1e-13)
     assert order.expected_maximum(3) == pytest.approx(1.5 / math.sqrt(math.pi), rel=1e-13)
@@ -203,6 +225,10 @@ REFUSED: list[tuple[str, dict[str, float], str]] = [
     ("p2", {"n": 8, "d_k": 0}, "d_k must"),
     ("p2", {"n": 8, "d_k": 4, "scale": -1.0}, "scale must"),
     ("p2", {"n": 8, "d_k": 4, "d_model": 1}, "d_model"),
+    ("overlap", {"n": 8, "sigma": 1.0}, "correlation"),
+    ("overlap", {"n": 8, "d_k": 4, "correlation": 0.5}, "Gaussian scores"),
+    ("overlap", {"n": 8, "sigma": 1.0, "correlation": 1.5}, "correlation"),
+    ("p2", {"n": 8, "sigma": 1.0, "correlation": 0.5}, "belongs to overlap"),
 ]
 
 

@@ -1,0 +1,142 @@
+"""Rules for other ways to keep scores in range: normalised queries and keys, softcap, sigmoid, sparsemax.
+
+Guarantees: each rule's docstring is the theorem it applies; integrals are of rational functions, and an antiderivative
+is checked by differentiating it.
+Does not: say which way trains better.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import sympy
+
+from derive.oracle_rules import guarded, with_stated_error
+from derive.power_sums import N, V
+from derive.row_nodes import COS, TOP, CosMean, GapTail
+from derive.rules import rule
+from derive.step import Step
+from derive.verdict import Verdict
+
+_PRIMES = (11, 13, 17, 19, 23, 29, 31, 37)
+
+
+@rule("sphere")
+@guarded
+def sphere(step: Step) -> Verdict:
+    """E cos^(2k) = Π_{j<k} (2j + 1)/(d + 2j) for two independent uniform directions in d dimensions; odd powers give 0.
+
+    cos² is Beta(1/2, (d-1)/2), as g_1²/Σ g_c² of i.i.d. normals.
+    """
+    expected = step.lhs.replace(lambda x: isinstance(x, CosMean), lambda x: _sphere(x.args[0], x.args[1]))
+    if expected.has(CosMean, COS):
+        return Verdict.unknown("expected means of polynomials in the cosine")
+    return _rational(expected, step.rhs, "every d ≥ 1")
+
+
+def _sphere(body: Any, d: Any) -> Any:
+    out = sympy.Integer(0)
+    for (power,), coefficient in sympy.Poly(body, COS).terms():
+        if power % 2 == 0:
+            out += coefficient * sympy.Mul(*((2 * j + 1) / (d + 2 * j) for j in range(power // 2)))
+    return out
+
+
+@rule("bounded-scores")
+@guarded
+def bounded_scores(step: Step) -> Verdict:
+    """If every score of a row of n lies in [-g, g], then max α ≤ e^g/(e^g + (n-1) e^-g).
+
+    α_i = 1/(1 + Σ_{j≠i} e^(x_j - x_i)), and each difference is at least -2g. data: "bound", the g.
+    """
+    g = step.data.get("bound")
+    if g is None or step.lhs != TOP or step.relation != "<=":
+        return Verdict.unknown("expected max α <= …, and data['bound']")
+    e = sympy.Dummy("e", positive=True)
+    stated = step.rhs.replace(
+        lambda x: isinstance(x, sympy.exp), lambda x: e ** sympy.Poly(x.args[0], g).coeff_monomial(g)
+    )
+    if stated.has(g):
+        return Verdict.unknown("the bound is not a rational function of e^g")
+    return _rational(e / (e + (N - 1) / e), stated, "every n ≥ 1 and g ≥ 0")
+
+
+@rule("wide-normal")
+@guarded
+def wide_normal(step: Step) -> Verdict:
+    """∫ f(λz) φ(z) dz = (I - ϑ M/2λ²)/(λ √(2π)), I = ∫f, M = ∫x² f, 0 ≤ ϑ ≤ 1, for f ≥ 0 with both finite.
+
+    Because 1 - z²/2 ≤ e^(-z²/2) ≤ 1. f must be a rational function of e^(cx); I becomes the integral of a rational
+    function of y = e^(cx), whose antiderivative is checked by differentiation. data: "wide", λ, which grows.
+    The left side is the integral over z of f(λz) times e^(-z²/2)/√(2π).
+    """
+    wide = step.data.get("wide")
+    integral = step.lhs
+    if wide is None or not isinstance(integral, sympy.Integral) or step.relation != "limit":
+        return Verdict.unknown("expected the limit of an integral, and data['wide']")
+    z, *ends = integral.limits[0]
+    if ends != [-sympy.oo, sympy.oo]:
+        return Verdict.unknown("the variate runs over the whole line")
+    density = sympy.exp(-(z**2) / 2) / sympy.sqrt(2 * sympy.pi)
+    y = sympy.Dummy("y", positive=True)
+    f = (integral.function / density).rewrite(sympy.exp)
+    f = f.replace(lambda x: isinstance(x, sympy.exp), lambda x: y ** sympy.cancel(x.args[0] / (wide * z)))
+    f = sympy.cancel(sympy.together(f))
+    if f.has(z, wide):
+        return Verdict.unknown("the integrand is not a rational function of e^(λz) times the normal density")
+    antiderivative = sympy.integrate(sympy.apart(f / y, y), y)
+    slope = sympy.fraction(sympy.together(antiderivative.diff(y) - f / y))[0]
+    if not sympy.Poly(sympy.expand(slope), y).is_zero:
+        return Verdict.unknown("no antiderivative was found that survives differentiation")
+    if antiderivative.has(sympy.log):
+        return Verdict.unknown("the antiderivative has a logarithm")
+    area = sympy.limit(antiderivative, y, sympy.oo) - antiderivative.subs(y, 0)
+    if not sympy.expand(step.rhs * wide * sympy.sqrt(2 * sympy.pi) - area).is_zero:
+        return Verdict.refuted(f"the integral of f is {area}", area=str(area))
+    return with_stated_error(step, Verdict.proved("λ → ∞; the limit bounds the left side from above", area=str(area)))
+
+
+@rule("sparsemax-gap")
+@guarded
+def sparsemax_gap(step: Step) -> Verdict:
+    """A sparsemax row keeps one key exactly when its top gap is at least 1 (Martins and Astudillo 2016, section 2.2).
+
+    The support has more than one key iff 1 + 2 x_(2) > x_(1) + x_(2). For scores N(0, v) the gap is √v times that of
+    standard normals. Left: the symbol P(one key); right: GapTail(1/√v, n).
+    """
+    if step.rhs != GapTail(1 / sympy.sqrt(V), N):
+        return Verdict.unknown("expected the tail of the standard normal gap at 1/√v")
+    return Verdict.proved("every n ≥ 2 and v > 0")
+
+
+@rule("rational")
+@guarded
+def rational(step: Step) -> Verdict:
+    """Both sides are one rational function of their symbols (logarithms and roots count as symbols)."""
+    return _rational(step.lhs, step.rhs, "wherever both sides are defined")
+
+
+def _rational(a: Any, b: Any, scope: str) -> Verdict:
+    difference = sympy.together(a - b)
+    atoms = sorted(difference.atoms(sympy.log, sympy.exp) | _roots(difference), key=sympy.default_sort_key)
+    plain = difference.subs({x: sympy.Dummy(f"t{k}", positive=True) for k, x in enumerate(atoms)})
+    numerator = sympy.expand(sympy.fraction(sympy.together(plain))[0])
+    gens = sorted(numerator.free_symbols, key=str)
+    try:
+        zero = sympy.Poly(numerator, *gens).is_zero if gens else numerator == 0
+    except sympy.PolynomialError:
+        return Verdict.unknown("the two sides are not rational functions of their symbols")
+    if zero:
+        return Verdict.proved(scope, checkers=["coefficients"])
+    point = {
+        s: sympy.Rational(prime, 7) for s, prime in zip(sorted(difference.free_symbols, key=str), _PRIMES, strict=False)
+    }
+    value = difference.subs(point).evalf(30)
+    if value.is_number and abs(value) > sympy.Float("1e-15"):
+        witness = {str(s): str(x) for s, x in point.items()}
+        return Verdict.refuted(f"lhs - rhs is {float(value):.6g} at {witness}", **witness)
+    return Verdict.unknown("the two sides are not one rational function of their symbols, roots and logarithms")
+
+
+def _roots(expression: Any) -> set[Any]:
+    return {x for x in expression.atoms(sympy.Pow) if x.exp.is_Rational and not x.exp.is_Integer}
