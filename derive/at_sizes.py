@@ -75,12 +75,9 @@ class Evaluator:
     def _eval(self, expr: Any, env: Mapping[Any, int], seeds: tuple[_Seed, ...]) -> Any:
         if not expr.args:
             return self._atom(expr, env)
-        info = self._facts(expr)
-        key = (
-            expr,
-            tuple(env.get(s, self.globals.get(s)) for s in info.locals),
-            tuple(s for s in seeds if s[0] in info.arrays),
-        )
+        info = self._info.get(expr) or self._facts(expr)
+        place = tuple([env[s] if s in env else self.globals.get(s) for s in info.locals])
+        key = (expr, place, tuple([s for s in seeds if s[0] in info.arrays]) if seeds else ())
         if key not in self._memo:
             self._memo[key] = self._node(expr, env, seeds)
         return self._memo[key]
@@ -123,9 +120,9 @@ class Evaluator:
                          "range, a real scalar or a rational number")  # fmt: skip
 
     def _node(self, expr: Any, env: Mapping[Any, int], seeds: tuple[_Seed, ...]) -> Any:
-        for kind, method in _NODES.items():
-            if isinstance(expr, kind):
-                return method(self, expr, env, seeds)
+        method = _NODES.get(type(expr))
+        if method is not None:
+            return method(self, expr, env, seeds)
         raise Unreadable(f"unsupported function or node {type(expr).__name__} in {expr}")
 
     def _add(self, expr: Any, env: Mapping[Any, int], seeds: tuple[_Seed, ...]) -> Any:

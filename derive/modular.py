@@ -2,7 +2,8 @@
 
 Guarantees: reads the SymPy expressions themselves and shares no term, importer or rule with the first checker. If the
 identity is false at one of `sizes`, it passes with at most `error_probability` (`derive.modular_bound` proves the
-bound). Derivatives are exact (`derive.jets`), and exp(a + b) = exp(a)·exp(b) holds without tolerance.
+bound). Derivatives are exact (`derive.jets`), and exp(a + b) = exp(a)·exp(b) holds without tolerance. Up to four sizes
+that count terms are pairwise distinct in every draw; of more, each pair is distinct in at least one draw.
 Does not: prove anything for all sizes, meet an empty range or a zero denominator (sizes are ≥ 2), or refute over the
 reals: a mismatch is a warning that one of two checkers is wrong. Exponentials inside exponentials, absolute values
 and inequalities are `Outside`; log and tanh are uninterpreted functions with their derivatives.
@@ -38,6 +39,10 @@ __all__ = ["ModularResult", "Outside", "check"]
 
 _ATTEMPTS = 40
 _PLACES = 4
+# Above this product of sizes a draw looks at fewer places of the free indices, and bounds the error at the first.
+_COSTLY = 600
+# A bound above this is not worth giving; the sizes are then listed as unbounded.
+_WORTHLESS = 2.0**-20
 
 
 @dataclass(frozen=True)
@@ -78,15 +83,20 @@ def _check(lhs: Any, rhs: Any, assumptions: tuple[Assumption, ...], draws: int, 
     errors: dict[tuple[tuple[str, int], ...], float] = {}
     unbounded: list[dict[str, int]] = []
     used: set[str] = set()
-    for number in range(draws):
-        for values, left, right, field, error in _one_draw(statement, drawn, powers, f"{seed}.{number}"):
+    alike = {frozenset(p) for p in itertools.combinations(_counting(statement), 2)}
+    for number in itertools.count():
+        if number >= draws and (not alike or number >= 4 * draws):
+            break
+        results = _one_draw(statement, drawn, powers, f"{seed}.{number}")
+        alike = {pair for pair in alike if len({results[0][0][s] for s in pair}) == 1}
+        for values, left, right, field, error in results:
             used |= field.used
             plain = {str(k): v for k, v in values.items()}
             if not _same(left, right, field):
                 witness = {"sizes": plain, "lhs": left.v, "rhs": right.v, "seed": seed}
                 return ModularResult(False, 0.0, (plain,), witness, uninterpreted=tuple(sorted(used)))
             key = tuple(sorted(plain.items()))
-            if error is None:
+            if error is None or error > _WORTHLESS:
                 unbounded.append(plain)
             else:
                 errors[key] = errors.get(key, 1.0) * error
@@ -112,8 +122,10 @@ def _one_draw(
     for attempt in range(_ATTEMPTS):
         if attempt % 4 == 0:
             values = next(drawn)
-            places = placements(statement, values, random.Random(f"places{seed}"), _PLACES)
-            bits, errors = _bounds(statement, places, powers)
+            costly = _product([values[s] for s in _counting(statement)]) > _COSTLY
+            places = placements(statement, values, random.Random(f"places{seed}"), 2 if costly else _PLACES)
+            bits, errors = _bounds(statement, places[: 1 if costly else None], powers)
+            errors += [None] * (len(places) - len(errors))
         field = Field(int.from_bytes(f"{seed}.{attempt}".encode(), "big"), bits, zero_one=zero_one, powers=powers)
         evaluator = Evaluator(statement, values, field)
         try:
@@ -172,19 +184,24 @@ def _powers(statement: Statement) -> dict[Any, int]:
     return powers
 
 
+def _counting(statement: Statement) -> list[Any]:
+    return [s for s in statement.sizes if s in statement.counting]
+
+
 def _sizes(statement: Statement, rng: random.Random) -> Any:
-    """Instances: small distinct sizes ≥ 2 where terms are counted, large smooth ones where only the value matters.
+    """Instances: small sizes ≥ 2 where terms are counted, large smooth ones where only the value matters.
 
     Larger pools are used where a condition asks for more than a small pool offers.
     """
-    counting = [s for s in statement.sizes if s in statement.counting]
+    counting = _counting(statement)
+    few = len(counting) <= 4
     smooth = sorted({
         _product(c) for c in itertools.combinations_with_replacement((1, *SMOOTH_PRIMES), 3)
     } - {1})  # fmt: skip
     pools = {s: smooth for s in statement.sizes if s not in statement.counting}
     last: StatementError | None = None
-    for top in (max(5, len(counting) + 2), len(counting) + 6, 16):
-        draws = instances(statement, rng, pool=range(2, top + 1), distinct=True, pools=pools)
+    for top in (max(5, len(counting) + 2) if few else 4, 8, 12, 16):
+        draws = instances(statement, rng, pool=range(2, top + 1), distinct=few, pools=pools)
         try:
             first = next(draws)
         except StatementError as error:

@@ -48,7 +48,7 @@ class Size:
 
     terms: int
     degree: int
-    coefficients: Fraction = Fraction(0)
+    coefficients: int = 0
     power: int = 0
 
     def __mul__(self, other: Size) -> Size:
@@ -101,6 +101,10 @@ class Degree:
             return other
         if other.is_zero:
             return self
+        if self.below == other.below:
+            return Degree(
+                self.top + other.top, self.below, _sum(self.polynomial, other.polynomial), self.logs + other.logs
+            )
         below = dict(self.below)
         for key, (one, count) in other.below.items():
             below[key] = (one, max(count, below.get(key, (one, 0))[1]))
@@ -234,7 +238,7 @@ class Degrees:
         if shape.norm:
             self.surds.add(shape.surd)
         self.lcd = math.lcm(self.lcd, shape.lcd)
-        result = Degree(Size(1, 0, shape.norm, shape.degree))
+        result = Degree(Size(1, 0, math.ceil(shape.norm), shape.degree))
         for argument, count in x.logs:
             factor = argument if count > 0 else self.inverse(argument)
             for _ in range(abs(count)):
@@ -259,7 +263,7 @@ class Degrees:
 
     def _one(self, size: Size, bits: int) -> float:
         collide = Fraction(size.terms**2 * size.power, 2 << bits)
-        vanish = Fraction(2 * self.lcd * math.ceil(size.coefficients) << (bits * size.power), R - 1)
+        vanish = Fraction(2 * self.lcd * size.coefficients << (bits * size.power), R - 1)
         return min(1.0, float(collide + vanish + Fraction(size.degree, R - 1)))
 
 
