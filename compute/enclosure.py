@@ -1,0 +1,118 @@
+"""A value with a proven radius.
+
+Guarantees: the exact real value lies in [mid − rad, mid + rad], entry by entry, under the assumptions that the
+certificate prints; with a `low` part the centre is mid + low (an unevaluated sum). `rounded` gives the correctly
+rounded number or says "undecided".
+Does not: compute enclosures (compute.tier1, tier2 and arb do), or hold for NaN entries, which mean "no value".
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from compute.errors import InputError
+from compute.outward import ETA, U
+
+F64 = NDArray[np.float64]
+_TARGETS = {"float32": np.float32, "float16": np.float16, "float64": np.float64}
+_NAMES = {"f32": "float32", "fp32": "float32", "f64": "float64", "fp64": "float64", "fp16": "float16"}
+
+
+@dataclass(frozen=True)
+class Enclosure:
+    """mid, rad and low, arrays of one shape in float64: |exact − (mid + low)| ≤ rad. low is None for 0.
+
+    rad is inf where nothing could be bounded, NaN (with mid NaN) where the meaning itself is NaN.
+    """
+
+    mid: F64
+    rad: F64
+    low: F64 | None = None
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """The shape of the value."""
+        return tuple(self.mid.shape)
+
+    def contains(self, y: Any) -> NDArray[np.bool_]:
+        """Where the float y could be the exact value: |y − (mid + low)| ≤ rad, decided without rounding.
+
+        A True is certain or within one rounding of the radius's edge; a False is certain.
+        """
+        y = np.asarray(y, dtype=np.float64)
+        with np.errstate(invalid="ignore", over="ignore"):
+            gap = np.abs(y - self.mid)
+            low = 0.0 if self.low is None else np.abs(self.low)
+            near = gap * (1 - 4 * U) - low * (1 + 4 * U) - ETA <= self.rad
+            both_nan = np.isnan(y) & np.isnan(self.mid)
+        return np.asarray(near | both_nan)
+
+    def lower(self) -> F64:
+        """A float that is at most the exact value."""
+        return self._end(-1.0)
+
+    def upper(self) -> F64:
+        """A float that is at least the exact value."""
+        return self._end(1.0)
+
+    def _end(self, sign: float) -> F64:
+        low = 0.0 if self.low is None else self.low
+        with np.errstate(invalid="ignore", over="ignore"):
+            # (R5) low ± rad is rounded away from the centre, and so is the sum with mid
+            side = np.nextafter(low + sign * self.rad, sign * np.inf)
+            end = np.nextafter(self.mid + side, sign * np.inf)
+            return np.asarray(np.where((self.rad == 0) & (np.asarray(low) == 0), self.mid, end))
+
+    def rounded(self, fmt: str = "float32") -> tuple[NDArray[Any], NDArray[np.bool_]]:
+        """(array, undecided): the exact value correctly rounded to nearest, and where that could not be decided.
+
+        fmt: "float32", "float16" or "float64". Decided means that both ends of the enclosure round to the same
+        number; what an undecided entry holds is the rounded centre.
+        """
+        name = _NAMES.get(fmt, fmt)
+        if name not in _TARGETS:
+            raise InputError(f"format is {fmt!r}: expected one of {', '.join(_TARGETS)}")
+        kind = _TARGETS[name]
+        with np.errstate(over="ignore", invalid="ignore"):
+            if name == "float64":
+                return self._rounded64()
+            a, b = self.lower().astype(kind), self.upper().astype(kind)
+            centre = (self.mid if self.low is None else self.mid + self.low).astype(kind)
+            nothing = np.isnan(self.mid)
+            undecided = ~(a == b) & ~nothing
+            return np.where(undecided | nothing, centre, a), undecided
+
+    def _rounded64(self) -> tuple[F64, NDArray[np.bool_]]:
+        """(R6) mid the rounded sum: decided where low ± rad stays within half the gap to each neighbour."""
+        low = np.zeros_like(self.mid) if self.low is None else self.low
+        mid = self.mid + low
+        rest = low - (mid - self.mid)  # exact, since |low| is at most an ulp of mid where it matters
+        away = np.nextafter(np.abs(rest) + self.rad, np.inf)
+        gap_up, gap_down = np.nextafter(mid, np.inf) - mid, mid - np.nextafter(mid, -np.inf)
+        decided = (away < np.minimum(gap_up, gap_down) / 2) | (self.rad == 0) & (rest == 0)
+        normalised = np.abs(low) <= np.abs(self.mid) * 2.0**-50
+        return mid, ~(decided & normalised) & ~np.isnan(mid)
+
+    def __getitem__(self, index: Any) -> Enclosure:
+        return Enclosure(self.mid[index], self.rad[index], None if self.low is None else self.low[index])
+
+    def reshape(self, *shape: int) -> Enclosure:
+        """The same entries in another shape."""
+        low = None if self.low is None else self.low.reshape(*shape)
+        return Enclosure(self.mid.reshape(*shape), self.rad.reshape(*shape), low)
+
+
+def add_up(parts: Enclosure, axis: int | tuple[int, ...]) -> Enclosure:
+    """(R7) the enclosure of a sum over axes: radii add, and so does the rounding of the sum of the centres."""
+    mid = parts.mid if parts.low is None else parts.mid + parts.low
+    count = int(np.prod([mid.shape[a] for a in np.atleast_1d(axis)]))
+    extra = 0.0 if parts.low is None else U * np.abs(mid).sum(axis=axis) * (1 + 4 * count * U)
+    if count == 1 and parts.low is None:
+        return Enclosure(mid.sum(axis=axis), parts.rad.sum(axis=axis))
+    rounding = count * U * np.abs(mid).sum(axis=axis) * (1 + 4 * count * U)
+    total = (parts.rad.sum(axis=axis) + rounding + extra) * (1 + 4 * (count + 8) * U)
+    return Enclosure(mid.sum(axis=axis), np.asarray(total))

@@ -1,0 +1,412 @@
+"""Tier 1: attention and its log-sum-exp with proven radii, at the speed of plain float64 matrix products.
+
+Guarantees: |exact − mid| ≤ rad for every output, under the assumptions A1 to A4 of compute/enclosure.md, where every
+term below is derived under the label in brackets. Any finite input gives a finite radius for the output (the hull
+of the values at worst).
+Does not: check the assumptions (compute.canaries does), or reach radii much below 1e-13 (compute.tier2 does).
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from compute.heads import F64, Head, Mask, Scale, tiles
+from compute.outward import (
+    ETA,
+    FLOOR,
+    LEAST_NORMAL,
+    U32,
+    UP,
+    U,
+    blocked,
+    column_scale,
+    exp_up,
+    expm1_up,
+    growth,
+    norm_up,
+    sum_up,
+    up32,
+)
+
+BLOCK = 128  # keys in a block whose inner order BLAS may choose
+TILE = 128  # rows that are worked on at once
+Exp = Callable[..., Any]
+Needs = Callable[[F64, F64], Mask]
+
+
+@dataclass(frozen=True)
+class Settings:
+    """exp_ulp: E of assumption A1. refine: "all" rows, or those for which the float32 product of absolute values is
+    worth it, given (mid, rad) of a tile; None for none. block, tile: sizes of the loops. drop: labels of terms left
+    out, for the tests that show that each is needed."""
+
+    exp_ulp: float = 1.0
+    exp: Exp = np.exp
+    refine: Needs | str | None = None
+    block: int = BLOCK
+    tile: int = TILE
+    drop: frozenset[str] = frozenset()
+
+    def term(self, label: str, value: Any) -> Any:
+        """The value of a labelled term, or 0 if a test has left it out."""
+        return np.zeros_like(value) if label in self.drop else value
+
+
+@dataclass
+class Forward:
+    """Output (n, d_v) and log-sum-exp (n,) of one head with radii."""
+
+    z: F64
+    z_rad: F64
+    lse: F64
+    lse_rad: F64
+    sink_weight: F64 | None = None
+
+
+@dataclass(eq=False)
+class Prepared:
+    """What depends on the keys and values only, or on all queries: made once a head."""
+
+    head: Head
+    settings: Settings
+    q: F64 = field(init=False)
+    kt: F64 = field(init=False)
+    blocks: F64 = field(init=False)
+    count: int = field(init=False)
+
+    def __post_init__(self) -> None:
+        head = self.head
+        tau: Scale = head.scale
+        d, m = head.q.shape[1], head.m
+        self.block = min(self.settings.block, max(m, 1))
+        self.count = -(-max(m, 1) // self.block)
+        self.padded = self.count * self.block
+        # (S1) scaled queries: one rounding unless the scale is a power of two, and the scale's own error
+        self.q = head.q * tau.value
+        power = tau.value == 0 or abs(math.frexp(tau.value)[0]) == 0.5
+        self.kappa_q = (tau.error + (0.0 if power else U)) * (1 + 8 * U)
+        self.kt = np.ascontiguousarray(head.k.T)
+        self.nq, self.nk = norm_up(self.q, 1), norm_up(head.k, 1)
+        self.nk_top = float(self.nk.max(initial=0.0))
+        self.slope = (d * U + self.kappa_q) * (1 + 8 * U)  # (S2) times |q||k|
+        self.dust = ETA * (2 * d + 4) * (1 + float(np.abs(head.k).sum(axis=1).max(initial=0.0)))  # (S3)
+        self.free, self.grid = exact_rows(self)
+        # (D2) values relative to a centre; none with a sink, whose value is 0
+        self.centre = np.zeros(head.v.shape[1]) if head.sink is not None or m == 0 else _middle(head.v)
+        away = np.abs(head.v - self.centre) * (1 + 2 * U)
+        self.away_top = away.max(axis=0, initial=0.0)
+        self.away_norm = norm_up(away, 0)
+        self.weighted = away * self.nk[:, None] * (1 + 2 * U)
+        self.weighted_norm = norm_up(self.weighted, 0)
+        self.nk_norm = float(norm_up(self.nk[:, None], 0)[0]) if m else 0.0
+        low, high = head.v.min(axis=0, initial=np.inf), head.v.max(axis=0, initial=-np.inf)
+        if head.sink is not None or m == 0:
+            low, high = np.minimum(low, 0.0), np.maximum(high, 0.0)
+        self.low, self.high = low, high
+        self.top = np.maximum(np.abs(low), np.abs(high))
+        with np.errstate(over="ignore"):
+            self.range = (high - low) * (1 + 2 * U)
+        self.blocks = self.pad(head.v)
+        levels = math.ceil(math.log2(self.count)) if self.count > 1 else 0
+        self.levels = levels
+        self.g_value = blocked(self.block, levels)  # (N1)
+        self.g_norm = blocked(self.block, levels + (head.sink is not None))  # (N2)
+        self.eps = 2 * self.settings.exp_ulp * U  # (A1)
+
+    def pad(self, x: Any) -> Any:
+        """(m, ·) as (blocks, block, ·), zeros behind."""
+        missing = self.padded - len(x)
+        full = x if not missing else np.vstack([x, np.zeros((missing, x.shape[1]), x.dtype)])
+        return full.reshape(self.count, self.block, x.shape[1])
+
+    @cached_property
+    def absolute32(self) -> tuple[Any, F64]:
+        """(B1) weighted distances in float32, rounded up, and the powers of two that scaled their columns."""
+        scale = column_scale(self.weighted)
+        return self.pad(up32(self.weighted * scale)), scale
+
+
+def _middle(v: F64) -> F64:
+    with np.errstate(over="ignore", invalid="ignore"):
+        mean = v.mean(axis=0)
+    return np.where(np.isfinite(mean), mean, 0.0)
+
+
+def exact_rows(p: Prepared) -> tuple[Mask, Mask]:
+    """(X1) rows whose scores are exact in float64 in any order of the sum; (X2) rows where ŝ − m is exact too."""
+    head, tau = p.head, p.head.scale.value
+    none = np.zeros(head.n, bool)
+    if p.kappa_q or tau == 0 or head.softcap is not None or not head.m or not head.q.shape[1]:
+        return none, none
+    if head.part.problem.additive or head.part.problem.slopes is not None or head.sink is not None:
+        return none, none
+    some = slice(0, 8)  # a key that uses all its bits rules every row out: tried on a few first
+    with np.errstate(divide="ignore"):
+        if (np.log2(p.nk[some]) - _lowest_bit(head.k[some])).max() > 53:
+            return none, none
+    low_q, low_k = _lowest_bit(p.q), _lowest_bit(head.k)
+    with np.errstate(divide="ignore", invalid="ignore"):
+        size_q, size_k = np.log2(p.nq), np.log2(p.nk)
+    slack = 2.0**-20  # of log2 and of the norms, far above their error
+    finest = low_k.min()
+    kept = (p.q / tau == head.q).all(axis=1) & (low_q + finest >= -1074)
+    exact = kept & (size_q - low_q + (size_k - low_k).max() <= 53 - slack)
+    common = exact & (1 + size_q + size_k.max() <= 53 + low_q + finest - slack)
+    return exact, common
+
+
+def _lowest_bit(x: F64) -> F64:
+    """Exponent of the lowest set bit in each row (2000 for a row of zeros)."""
+    mantissa, exponent = np.frexp(x)
+    whole = np.abs(np.ldexp(mantissa, 53)).astype(np.int64)
+    low = np.frexp((whole & -whole).astype(np.float64))[1] - 1 + exponent - 53
+    return np.asarray(np.where(x == 0, 2000, low).min(axis=1), dtype=np.float64)
+
+
+@dataclass
+class Tile:
+    """One tile of rows: computed weights (r, padded), their sums, and the row's error coefficients."""
+
+    rows: slice
+    full: F64  # weights, zeros in padded and masked places
+    w: F64  # the same without padding
+    first: int  # block range in use
+    last: int
+    top: F64
+    norm: F64  # computed normaliser, 1 for blank rows
+    least: F64  # at most the exact sum of the computed weights
+    a: F64  # delta_j ≤ a·‖k_j‖ + b
+    b: F64
+    delta: F64  # row bound of delta_j
+    sink: F64 | None
+    blank: Mask
+    slope: F64 | None = None  # of the softcap, for the keys between the first and the last block
+
+
+def score_tile(p: Prepared, rows: slice, buffer: F64) -> Tile:
+    """Scores, weights and normaliser of a tile: (S1) … (S6), (A1), (N2)."""
+    head, settings = p.head, p.settings
+    r, m, nk = rows.stop - rows.start, head.m, p.nk_top
+    full, s = buffer[:r], buffer[:r, :m]
+    lo, hi = head.span(rows)
+    first, last = lo // p.block, max(-(-hi // p.block), lo // p.block)
+    j0, j1 = first * p.block, min(m, last * p.block)
+    part = s[:, j0:j1]
+    nq = p.nq[rows]
+    np.matmul(p.q[rows], p.kt[:, j0:j1], out=part)
+    size = nq * nk
+    a = settings.term("S2", np.where(p.free[rows], 0.0, p.slope * nq))
+    b = np.full(r, p.dust)
+    reach = size
+    slope = None
+    if head.softcap is not None:
+        slope, extra = _softcap(p, part)
+        b = b + settings.term("S4", extra)
+        reach = np.minimum(size, head.softcap)
+    bias, bias_error = head.bias(rows)
+    if bias is not None:
+        part += bias[:, j0:j1]
+        reach = reach + np.abs(bias).max(axis=1, initial=0.0)
+        b = b + settings.term("S5", U * reach * (1 + 16 * U))
+        b = b + (0.0 if bias_error is None else bias_error.max(axis=1, initial=0.0))
+    keep = head.keep(rows)
+    if keep is not None:
+        np.copyto(part, -np.inf, where=~keep[:, j0:j1])
+    top = part.max(axis=1, initial=-np.inf)
+    if head.sink is not None:
+        top = np.maximum(top, head.sink)
+        reach = np.maximum(reach, abs(head.sink))
+    blank = ~np.isfinite(top)
+    top = np.where(blank, 0.0, top)
+    part -= top[:, None]
+    # (S6) rounding of the shift; beyond 746 the weight is 0 and (U1) answers for it
+    b = b + settings.term("S6", np.where(p.grid[rows], 0.0, U * np.minimum(746.0, 2 * reach) * (1 + 16 * U)))
+    settings.exp(part, out=part)
+    full[:, : first * p.block] = 0.0
+    full[:, j1:] = 0.0
+    total = _tree_sums(full, first, last, p.block)
+    sink = None
+    if head.sink is not None:
+        sink = settings.exp(head.sink - top)
+        total = total + sink
+    norm = np.where(blank, 1.0, total)
+    least = norm * (1 - 2 * p.g_norm)
+    delta = (a * nk + b) * UP
+    return Tile(rows, full, s, first, last, top, norm, least, a, b, delta, sink, blank, slope)
+
+
+def _softcap(p: Prepared, s: F64) -> tuple[F64, F64]:
+    """(S4) c·tanh(s/c) by exp alone, in place; returns 1 − tanh² and the error that it adds to a score."""
+    cap = p.head.softcap
+    assert cap is not None
+    t = s / cap
+    sign = np.sign(t)
+    y = p.settings.exp(np.minimum(2 * np.abs(t), 700.0))
+    t = sign * (1.0 - 2.0 / (y + 1.0))
+    np.multiply(t, cap, out=s)
+    return 1.0 - t * t, np.full(len(s), cap * (p.eps / 2 + 8 * U) + 2 * ETA)
+
+
+def _tree_sums(full: F64, first: int, last: int, block: int) -> F64:
+    """Row sums: blocks in any order (a matrix-vector product with ones), blocks joined in a binary tree."""
+    if last <= first:
+        return np.zeros(len(full))
+    sums = np.matmul(full.reshape(-1, block), np.ones(block)).reshape(len(full), -1)[:, first:last]
+    return np.asarray(tree(np.ascontiguousarray(sums.T)))
+
+
+def tree(x: Any) -> Any:
+    """Sum over the first axis in a binary tree; overwrites x."""
+    while x.shape[0] > 1:
+        half = (x.shape[0] + 1) // 2
+        x[: x.shape[0] - half] += x[half:]
+        x = x[:half]
+    return x[0]
+
+
+def block_product(full: Any, blocks: Any, first: int, last: int) -> Any:
+    """(r, padded) times (blocks, block, c): each block's product by BLAS, joined in a tree."""
+    block = blocks.shape[1]
+    if last - first <= 0:
+        return np.zeros((len(full), blocks.shape[2]), full.dtype)
+    used = full[:, first * block : last * block]
+    if last - first == 1:
+        return used @ blocks[first]
+    return tree(np.matmul(used.reshape(len(full), last - first, block).transpose(1, 0, 2), blocks[first:last]))
+
+
+def weight_norm(t: Tile, m: int) -> F64:
+    """(D1) upper bound of the 2-norm of a row's computed weights."""
+    return np.asarray(np.sqrt(sum_up(np.vecdot(t.w, t.w), m + 2) + 2 * m * ETA) * (1 + 4 * U))
+
+
+@dataclass
+class Error:
+    """Row coefficients that forward and backward share."""
+
+    edelta: F64  # e^delta
+    psi: F64  # e^delta: expm1(x) ≤ x·psi for x ≤ delta
+    phi: F64  # |w_j/ŵ_j − 1| ≤ phi apart from underflow
+    mu: F64  # absolute part of it
+    outer: F64  # Σŵ/Σw, at most
+
+
+def row_error(p: Prepared, t: Tile) -> Error:
+    """(W1) relative and absolute error of every weight of a row; (W2) of their sum."""
+    eps = p.settings.term("A1", np.full(len(t.delta), p.eps))
+    edelta = exp_up(t.delta)
+    phi = (expm1_up(t.delta) + eps) / (1 - p.eps) * UP
+    mu = p.settings.term("U1", edelta / (1 - p.eps) * LEAST_NORMAL * UP)
+    lost = (p.head.m + 1) * LEAST_NORMAL / t.least
+    return Error(edelta, edelta, phi, mu, edelta * (1 + p.eps) / (1 - lost) * UP)
+
+
+def forward_tile(p: Prepared, t: Tile, e: Error, w2: F64) -> tuple[F64, F64, F64]:
+    """(mid, rad, its part from sums and division) of the output of a tile: (N1), (D1) … (D5), (Z1), (H1)."""
+    head, settings = p.head, p.settings
+    raw = block_product(t.full, p.blocks, t.first, t.last)
+    z = raw / t.norm[:, None]
+    share = (w2 / t.least)[:, None] * UP
+    spread = np.minimum(p.away_top, share * p.away_norm) * UP  # (D1) Σ p̂|v − c|
+    heavy = np.minimum(p.away_top * p.nk_top, share * p.weighted_norm) * UP  # (D3) Σ p̂‖k‖|v − c|
+    refine = settings.refine if head.m > p.block else None
+    if refine == "all":
+        heavy = np.minimum(heavy, _refined(p, t, np.arange(len(z))))
+    rad, sums = _radius(p, t, e, z, spread, heavy, share[:, 0])
+    if callable(refine):
+        rows = np.flatnonzero(refine(z, rad) & ~t.blank)
+        if len(rows):
+            heavy[rows] = np.minimum(heavy[rows], _refined(p, t, rows))
+            rad, sums = _radius(p, t, e, z, spread, heavy, share[:, 0])
+    return z, rad, sums
+
+
+def _refined(p: Prepared, t: Tile, rows: NDArray[np.intp]) -> F64:
+    """(B1) Σ p̂‖k‖|v − c| of some rows by one float32 product, rounded up."""
+    blocks, scale = p.absolute32
+    some = t.full if len(rows) == len(t.full) else t.full[rows]
+    w32 = some.astype(np.float32)
+    got = block_product(w32, blocks, t.first, t.last).astype(np.float64)
+    g32 = growth(U32, p.block + p.levels + 2)
+    return np.asarray((got * (1 + 2 * g32) + p.head.m * 2.0**-147) / t.least[rows, None] / scale * UP)
+
+
+def _radius(p: Prepared, t: Tile, e: Error, z: F64, spread: F64, heavy: F64, share: F64) -> tuple[F64, F64]:
+    settings, m = p.settings, p.head.m
+    with np.errstate(over="ignore", invalid="ignore"):
+        size = np.abs(z)
+        whole = np.minimum(spread + np.abs(p.centre), p.top) * UP  # Σ p̂|v|
+        g_value, g_norm = settings.term("N1", p.g_value), settings.term("N2", p.g_norm / (1 - p.g_norm))
+        e1 = g_value / (1 - p.g_norm) * whole + (g_norm + settings.term("Z1", U)) * size
+        e1 = (e1 + ETA * (m + 4) / t.least[:, None]) / (1 - p.g_norm / (1 - p.g_norm)) * UP
+        # (D4) mean distance of the values from z̃, in the mean of the weights
+        offset = np.abs(z - p.centre) * (1 + 2 * U) + e1
+        rest = np.maximum(t.norm * (1 + 2 * p.g_norm) - 1.0, 0.0) / t.least * UP  # (D5) 1 − p_max, as exp(0) = 1
+        cap = np.minimum(0.5, 2 * rest)[:, None] * p.range * UP
+        mean = np.minimum(spread + offset, cap)
+        norms = np.minimum(p.nk_top, share * p.nk_norm)[:, None] * UP
+        mean_k = np.minimum(heavy + norms * offset, cap * p.nk_top)
+        eps = settings.term("A1", p.eps)
+        inner = (e.psi * t.a)[:, None] * mean_k + (e.psi * t.b + eps)[:, None] * mean
+        lost = (e.mu * m / t.least)[:, None] * p.range
+        e2 = e.outer[:, None] * (inner / (1 - p.eps) + lost) * UP
+        rad = (e1 + e2) * UP + FLOOR
+        rad = np.where(np.isfinite(rad) & np.isfinite(z), rad, np.inf)
+        hull = np.maximum(p.high - z, z - p.low) * (1 + 4 * U)  # (H1)
+        return np.fmin(rad, np.where(np.isfinite(hull), hull, np.inf)), e1
+
+
+def lse_tile(p: Prepared, t: Tile, e: Error) -> tuple[F64, F64]:
+    """(L1) log-sum-exp in the Spec's base: the logarithm is checked by exp, not assumed."""
+    guess = np.log(t.norm)
+    back = t.norm * p.settings.exp(-guess)
+    rho = np.abs(back - 1.0) + 2 * U
+    log_error = rho * (1 + 2 * rho) + 2 * p.eps
+    lost = (p.head.m + 1) * LEAST_NORMAL / t.least
+    total = t.delta + 2 * p.settings.term("A1", p.eps) + p.settings.term("N2", 2 * p.g_norm) + 2 * lost + log_error
+    lse = t.top + guess
+    rad = (total + U * np.abs(lse)) * UP
+    base = p.head.part.spec.lse_base
+    if base != math.e:
+        lse = lse / math.log(base)
+        rad = (rad / math.log(base) + 4 * U * np.abs(lse)) * UP
+    return np.where(t.blank | p.head.empty[t.rows], -np.inf, lse), np.where(t.blank | p.head.empty[t.rows], 0.0, rad)
+
+
+def forward(head: Head, settings: Settings) -> Forward:
+    """Enclosures of output and log-sum-exp of one head."""
+    out, _ = forward_and(head, settings, None)
+    return out
+
+
+def forward_and(
+    head: Head, settings: Settings, visit: Callable[[Prepared, Tile, Error, F64, F64, F64, F64], None] | None
+) -> tuple[Forward, Prepared]:
+    """The forward pass; `visit` is called with each tile, its row errors, weight norms, output and radius."""
+    p = Prepared(head, settings)
+    n, d_v = head.n, head.v.shape[1]
+    out = Forward(np.zeros((n, d_v)), np.zeros((n, d_v)), np.full(n, -np.inf), np.zeros(n))
+    if head.sink is not None:
+        out.sink_weight = np.zeros(n)
+    buffer = np.zeros((min(settings.tile, n), p.padded))
+    with np.errstate(over="ignore", invalid="ignore", divide="ignore", under="ignore"):
+        for rows in tiles(n, settings.tile):
+            t = score_tile(p, rows, buffer)
+            e = row_error(p, t)
+            w2 = weight_norm(t, head.m)
+            z, rad, sums = forward_tile(p, t, e, w2)
+            z[t.blank], rad[t.blank] = 0.0, 0.0
+            out.z[rows], out.z_rad[rows] = z, rad
+            out.lse[rows], out.lse_rad[rows] = lse_tile(p, t, e)
+            if out.sink_weight is not None and t.sink is not None:
+                out.sink_weight[rows] = t.sink
+            if visit is not None:
+                visit(p, t, e, w2, z, rad, sums)
+    return out, p
