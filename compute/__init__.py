@@ -13,6 +13,7 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from compute.alibi import standard_slopes as standard_slopes
     from compute.blocks import LayerGradients as LayerGradients
     from compute.blocks import lstm_cell as lstm_cell
     from compute.blocks import lstm_cell_backward as lstm_cell_backward
@@ -37,11 +38,14 @@ if TYPE_CHECKING:
     from compute.layouts import packed_attention_backward as packed_attention_backward
     from compute.layouts import paged_attention as paged_attention
     from compute.layouts import swap_heads as swap_heads
+    from compute.merge import merge_states as merge_states
     from compute.spec import Rope as Rope
     from compute.spec import Spec as Spec
 
 # Public name -> module that defines it. No module is called like a public name, so neither can hide the other.
 _HOMES = {
+    "standard_slopes": "compute.alibi",
+    "merge_states": "compute.merge",
     "LayerGradients": "compute.blocks",
     "lstm_cell_backward": "compute.blocks",
     "lstm_cell": "compute.blocks",

@@ -278,19 +278,27 @@ class Part:
     def bias(self, rows: slice = ALL, cols: slice = ALL) -> Array | None:
         xp = self.xp
         r0, r1, c0, c1 = self._ends(rows, cols)
-        total = None
+        most = self.dtype.type(np.finfo(self.dtype).max)
+        terms = []
         for additive in self.problem.additive:
-            block = self._of(additive, self.head, rows, cols).astype(self.dtype, copy=False)
-            block = xp.where(block == -math.inf, self.dtype.type(0), block)
-            total = block if total is None else total + block
+            block = self._of(additive, self.head, rows, cols)
+            if block.dtype.itemsize > self.dtype.itemsize:
+                block = xp.where(block == -math.inf, block, xp.clip(block, -most, most))
+            block = block.astype(self.dtype, copy=False)
+            terms.append(xp.where(block == -math.inf, self.dtype.type(0), block))
         slopes = self.problem.slopes
         if slopes is not None:
             slope = slopes[(*self.batch, self.head)] if self.single else slopes[..., None, None]
             gap = xp.arange(c0, c1)[None, :] - (xp.arange(r0, r1)[:, None] + self.offset)
             if self.spec.alibi == "distance":
                 gap = -abs(gap)
-            block = (slope * gap.astype(xp.float64)).astype(self.dtype)
-            total = block if total is None else total + block
+            terms.append((slope * gap.astype(xp.float64)).astype(self.dtype))
+        if len(terms) < 2:
+            return terms[0] if terms else None
+        # Finite terms never add up to "masked": lowest + lowest stays the lowest number.
+        total = terms[0]
+        for term in terms[1:]:
+            total = xp.clip(total + term, -most, most)
         return total
 
     def dropout(self, rows: slice = ALL, cols: slice = ALL) -> Array | None:

@@ -13,7 +13,6 @@ import functools
 import os
 import threading
 from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -103,23 +102,27 @@ def run(tasks: Sequence[Callable[[Any], None]], workspace: Callable[[], Any], th
             for task in tasks:
                 task(space)
             return
-        spaces = [workspace() for _ in range(workers)]
         following = iter(tasks)
-        failed = threading.Event()
         turn = threading.Lock()
+        errors: list[BaseException] = []
 
-        def work(space: Any) -> None:
-            while not failed.is_set():
+        def work() -> None:
+            space = workspace()
+            while not errors:
                 with turn:
                     task = next(following, None)
                 if task is None:
                     return
                 try:
                     task(space)
-                except BaseException:
-                    failed.set()
-                    raise
+                except BaseException as error:
+                    errors.append(error)
 
-        with ThreadPoolExecutor(workers) as pool:
-            for future in [pool.submit(work, space) for space in spaces]:
-                future.result()
+        helpers = [threading.Thread(target=work, daemon=True) for _ in range(workers - 1)]
+        for helper in helpers:
+            helper.start()
+        work()
+        for helper in helpers:
+            helper.join()
+        if errors:
+            raise errors[0]

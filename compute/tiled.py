@@ -7,7 +7,8 @@ Does not: give the bits of the plain formulas (the order of sums differs), or of
 
 "online" keeps each row's running maximum (Milakov and Gimelshein 2018, section 3; Dao et al. 2022, algorithm 1).
 "bounded" holds the shift of a row at 0 where compute.shift proves that safe; the other rows of a block run online in
-the same products, so that the choice for one row can't touch another. Logits carry a factor log2 e, so exp is exp2.
+the same products, so that the choice for one row can't touch another. There exp is exp2 (quicker): the factor log2 e
+is folded into safe rows' queries, and multiplies the shifted logits of the others, whose exact scores stay exact.
 The sum of the weights comes from a column of ones beside the values.
 """
 
@@ -26,7 +27,9 @@ from compute.meaning import Part, Problem
 from compute.plain import mean_value
 from compute.select import clean, finite, leaks
 from compute.threads import count, run
-from compute.tiles import LN2, LOG2E, Buffer, Plan, plan
+from compute.tiles import Buffer, Plan, plan
+
+LOG2E = math.log2(math.e)
 
 
 class Space:
@@ -84,42 +87,46 @@ def _band(
 
 
 class _State:
-    """The rows of one band: running shift and sums, both for logits in units of log2."""
+    """The rows of one band: running shift and sums. Logits are natural, but times log2 e in safe rows."""
 
     def __init__(self, part: Part, band: slice, shape: Plan, tiles: list[shift.Extent] | None, space: Space) -> None:
         self.part, self.band, self.space, self.xp = part, band, space, part.xp
         self.kind = part.dtype.type
         self.blocks = list(shape.blocks(band))
+        self.base2 = tiles is not None
+        self.exp, self.log = (self.xp.exp2, self.xp.log2) if self.base2 else (self.xp.exp, self.xp.log)
         rows, d_v = band.stop - band.start, part.d_v
-        sink = None if part.sink is None else self.kind(part.sink * LOG2E)
+        raw = part.queries(band)
+        self.safe = self.xp.zeros((rows, 1), dtype=bool)
+        if tiles is not None:
+            for block in self.blocks:
+                here = self._local(block)
+                self.safe[here, 0] = shift.safe_rows(part, block, tiles, shape, raw[here])
+        self.all_safe = [bool(self.safe[self._local(block)].all()) for block in self.blocks]
+        # What the logits are multiplied by before, and after, the shift is taken off.
+        self.lift = self.xp.where(self.safe, self.kind(LOG2E), self.kind(1))
+        self.rest = self.xp.where(self.safe, self.kind(1), self.kind(LOG2E))
         self.sums = space.sums.shaped(rows, d_v + 1)
         self.sums[...] = 0
-        self.top = self.xp.full((rows, 1), -math.inf if sink is None else sink, dtype=part.dtype)
-        if sink is not None:
-            self.sums[:, d_v] = 0 if sink == -math.inf else 1
+        self.top = self.xp.full((rows, 1), -math.inf, dtype=part.dtype)
         self.met = self.xp.zeros(rows, dtype=bool)  # rows that have seen a key
         self.leaks: Array | None = None
-        raw = part.queries(band)
-        self.safe: list[Array | None] = [self._safe(rows, tiles, shape, raw, sink) for rows in self.blocks]
-        self.all_safe = [safe is not None and bool(safe.all()) for safe in self.safe]
-        factor = part.scale * (LOG2E if part.softcap is None else 1 / part.softcap)
+        self._start()
+        factor = self.kind(part.scale if part.softcap is None else part.scale / part.softcap)
         self.queries = space.queries.shaped(rows, part.d_k)
-        self.xp.multiply(raw, self.kind(factor), out=self.queries)
+        self.xp.multiply(raw, factor * self.lift if part.softcap is None else factor, out=self.queries)
 
-    def _safe(
-        self, rows: slice, tiles: list[shift.Extent] | None, shape: Plan, raw: Array, sink: Array | None
-    ) -> Array | None:
-        """Which rows hold the shift 0; their state starts there. None where none does."""
-        if tiles is None:
-            return None
-        here = self._local(rows)
-        safe = shift.safe_rows(self.part, rows, tiles, shape, raw[here])
-        if not bool(safe.any()):
-            return None
-        self.top[here][safe] = 0
-        if sink is not None:
-            self.sums[here, -1] = self.xp.where(safe, self.xp.exp2(sink), self.sums[here, -1])
-        return safe
+    def _start(self) -> None:
+        """The sink is a first key without a value; safe rows hold the shift 0."""
+        sink = self.part.sink
+        if sink is not None and sink != -math.inf:
+            self.top[...] = self.kind(sink)
+            self.sums[:, -1] = 1
+        if self.base2:
+            self.top[self.safe] = 0
+            if sink is not None:
+                own = self.xp.exp(self.kind(sink))
+                self.sums[:, -1] = self.xp.where(self.safe[:, 0], own, self.sums[:, -1])
 
     def _local(self, rows: slice) -> slice:
         return slice(rows.start - self.band.start, rows.stop - self.band.start)
@@ -133,7 +140,7 @@ class _State:
         values[:, d_v] = 1
         whole = finite(xp, given)
         values[:, :d_v] = given if whole else clean(xp, given)
-        for rows, safe, all_safe in zip(self.blocks, self.safe, self.all_safe, strict=True):
+        for rows, all_safe in zip(self.blocks, self.all_safe, strict=True):
             lo, hi = part.span(rows)
             if hi <= cols.start or lo >= cols.stop:
                 continue
@@ -147,41 +154,45 @@ class _State:
                 )
             weights = self._scores(rows, cols, here, keys)
             if all_safe:
-                xp.exp2(weights, out=weights)
+                self.exp(weights, out=weights)
                 if allowed is not None:
                     xp.copyto(weights, self.kind(0), where=~allowed)
             else:
                 if allowed is not None:
                     xp.copyto(weights, self.kind(-math.inf), where=~allowed)
-                self._shift(weights, here, safe)
+                self._shift(weights, here)
             self._add(weights, values, rows, cols, here)
             if not whole:
                 self._leak(given, allowed, rows, cols, here)
 
     def _scores(self, rows: slice, cols: slice, here: slice, keys: Array) -> Array:
-        """Logits times log2 e, masks aside."""
+        """Logits (times log2 e in safe rows), masks aside."""
         xp, part = self.xp, self.part
         s = self.space.scores.shaped(rows.stop - rows.start, cols.stop - cols.start)
         xp.matmul(self.queries[here], keys, out=s)
         if part.softcap is not None:
             xp.tanh(s, out=s)
-            xp.multiply(s, self.kind(part.softcap * LOG2E), out=s)
+            xp.multiply(s, self.kind(part.softcap) * self.lift[here], out=s)
         bias = part.bias(rows, cols)
         if bias is not None:
-            s += bias * self.kind(LOG2E)
+            s += bias
         return s
 
-    def _shift(self, s: Array, here: slice, safe: Array | None) -> None:
+    def _shift(self, s: Array, here: slice) -> None:
         """Weights in place of logits, relative to the new maximum (0 for safe rows); sums follow."""
         xp = self.xp
         before = self.top[here]
         top = xp.maximum(before, s.max(axis=-1, keepdims=True))
-        if safe is not None:
-            top[safe] = 0
+        if self.base2:
+            top[self.safe[here]] = 0
         base = xp.where(top == -math.inf, self.kind(0), top)
         s -= base
-        xp.exp2(s, out=s)
-        self.sums[here] *= xp.exp2(before - base)
+        fade = before - base
+        if self.base2:
+            s *= self.rest[here]
+            fade *= self.rest[here]
+        self.exp(s, out=s)
+        self.sums[here] *= self.exp(fade)
         self.top[here] = top
 
     def _add(self, weights: Array, values: Array, rows: slice, cols: slice, here: slice) -> None:
@@ -224,7 +235,7 @@ class _State:
         if self.leaks is not None:
             out += self.leaks
         base = xp.where(self.top == -math.inf, self.kind(0), self.top)
-        lse[...] = ((base + xp.log2(total)) * self.kind(LN2))[:, 0]
+        lse[...] = (base + self.log(total) / self.kind(LOG2E if self.base2 else 1))[:, 0]
         if bare:
             self._fill(out, lse, empty)
 

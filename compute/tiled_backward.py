@@ -21,7 +21,7 @@ from compute.arrays import Array, Namespace
 from compute.meaning import Part, Problem
 from compute.select import finite, weigh_signed
 from compute.threads import count, run
-from compute.tiles import LOG2E, Buffer, Plan, plan
+from compute.tiles import Buffer, Plan, plan
 
 
 class Space:
@@ -125,7 +125,7 @@ class _Head:
     def __init__(self, part: Part, sums: Sums, dk: Array, dv: Array, space: Space, shape: Plan) -> None:
         self.part, self.sums, self.dk, self.dv, self.space, self.shape = part, sums, dk, dv, space, shape
         self.xp, self.kind = part.xp, part.dtype.type
-        self.factor = part.scale * (LOG2E if part.softcap is None else 1 / part.softcap)
+        self.factor = part.scale if part.softcap is None else part.scale / part.softcap
 
     def take(self, band: slice, grad_out: Array, grad_lse: Array | None, out: Array, lse: Array) -> None:
         """Rows of one band: their dq is finished, dk and dv grow."""
@@ -139,7 +139,7 @@ class _Head:
             delta -= grad_lse[:, None] / kind(math.log(part.spec.lse_base))
         delta = xp.where(empty, kind(0), delta)
         # +inf as the shift of an empty row makes each of its weights 0.
-        top = xp.where(empty, kind(math.inf), lse[:, None] * kind(LOG2E))
+        top = xp.where(empty, kind(math.inf), lse[:, None])
         raw = part.queries(band)
         queries = self.space.queries.shaped(rows, part.d_k)
         xp.multiply(raw, kind(self.factor), out=queries)
@@ -184,12 +184,12 @@ class _Head:
         if part.softcap is not None:
             xp.tanh(p, out=p)
             slope = 1 - p * p
-            p *= kind(part.softcap * LOG2E)
+            p *= kind(part.softcap)
         bias = part.bias(rows, cols)
         if bias is not None:
-            p += bias * kind(LOG2E)
+            p += bias
         p -= top
-        xp.exp2(p, out=p)
+        xp.exp(p, out=p)
         if hidden is not None:
             xp.copyto(p, kind(0), where=hidden)
         xp.matmul(grad_out, values.T, out=ds)
@@ -211,9 +211,7 @@ class _Head:
             if hidden is not None:
                 xp.copyto(ds, kind(0), where=hidden)
         self._add(dq, ds, keys, allowed, back=False)
-        self._add(
-            self.dk[cols], ds.T, queries, allowed, back=True, factor=part.scale / self.factor if self.factor else 0.0
-        )
+        self._add(self.dk[cols], ds.T, queries, allowed, back=True, factor=part.softcap)
 
     def _add(
         self, total: Array, a: Array, b: Array, seen: Array | None, *, back: bool, factor: float | None = None

@@ -15,9 +15,6 @@ import numpy as np
 from compute.arrays import Array
 from compute.meaning import Problem
 
-LOG2E = 1.4426950408889634
-LN2 = 0.6931471805599453
-
 _SCORES = 1 << 20  # bytes of one tile of scores on the CPU: it stays in a level-2 cache
 _SCORES_GPU = 1 << 26
 
