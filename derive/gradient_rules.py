@@ -12,14 +12,14 @@ from typing import Any
 import sympy
 
 from derive.errors import StatementError
-from derive.gradient_words import from_one_input, independent, same
+from derive.gradient_words import Key, from_one_input, independent, same
 from derive.oracle_rules import guarded, with_stated_error
 from derive.row_nodes import Gradient, HeadMean, SelfGradient, SelfMean
 from derive.rules import rule
 from derive.step import Step
 from derive.verdict import Verdict
 
-_KINDS = ("q", "k", "v", "S")
+_KINDS = {False: ("q", "k", "v", "S"), True: ("q", "k", "v", "S", "W_Q", "W_K")}
 
 
 @rule("gradient-traces")
@@ -31,10 +31,10 @@ def gradient_traces(step: Step) -> Verdict:
     of which a Wishart matrix remains: E B = mI, E BAB = m²A + mAᵀ + m tr(A) I. See `derive.gradient_words`.
     """
     node = step.lhs
-    if not isinstance(node, Gradient) or node.args[0].name not in _KINDS:
-        return Verdict.unknown("expected Gradient(q | k | v | S, …) on the left")
-    of, sizes = node.args[0].name, node.args[1:]
     shared = isinstance(node, SelfGradient)
+    if not isinstance(node, Gradient) or node.args[0].name not in _KINDS[shared]:
+        return Verdict.unknown("expected Gradient(q | k | v | S, …), or SelfGradient of these, W_Q or W_K, on the left")
+    of, sizes = node.args[0].name, node.args[1:]
     known = from_one_input(of, *sizes) if shared else independent(of, *sizes)
     try:
         stated = _read(step.rhs, SelfMean if shared else HeadMean, sizes)
@@ -47,8 +47,8 @@ def gradient_traces(step: Step) -> Verdict:
     return with_stated_error(step, Verdict.proved(scope, checkers=["coefficients of the traces"]))
 
 
-def _read(side: Any, kind: Any, sizes: tuple[Any, ...]) -> dict[tuple[Any, int, int], Any]:
-    out: dict[tuple[Any, int, int], Any] = {}
+def _read(side: Any, kind: Any, sizes: tuple[Any, ...]) -> dict[Key, Any]:
+    out: dict[Key, Any] = {}
     expanded = sympy.expand(side)
     for term in sympy.Add.make_args(expanded):
         means = [f for f in sympy.Mul.make_args(term) if isinstance(f, kind)]
@@ -62,8 +62,8 @@ def _read(side: Any, kind: Any, sizes: tuple[Any, ...]) -> dict[tuple[Any, int, 
             if width != sizes[3]:
                 raise StatementError(f"{mean}: the width must be {sizes[3]}")
         extra = sympy.expand(d - sizes[1])
-        if (n, s) != (sizes[0], sizes[2]) or extra not in (0, 2) or (kind is SelfMean and extra != row):
+        if (n, s) != (sizes[0], sizes[2]) or not all(x in (0, 2) for x in (extra, along, row)):
             raise StatementError(f"{mean} is a mean in another setting than the left side")
-        key = (body, int(along), int(extra))
+        key = (body, int(along), int(row), int(extra))
         out[key] = out.get(key, 0) + term / mean
     return out

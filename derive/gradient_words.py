@@ -22,6 +22,7 @@ import sympy
 
 from derive.row_nodes import J2, JZ2, TR, ZJZ, p
 
+Key = tuple[Any, int, int, int]  # row observable; degrees of freedom added to ‖u‖², to ‖x_i‖², to ‖q_i‖²
 Word = tuple[str, ...]
 Words = dict[Word, Any]  # polynomial in letters: coefficient by word; () is the identity
 
@@ -77,54 +78,59 @@ def _row_trace(word: Word) -> Any:
     return out
 
 
-def independent(of: str, n: Any, d: Any, s: Any) -> dict[tuple[Any, int, int], Any]:
-    """Coefficients of (row observable, extra degrees of freedom) for independent Q, K, V with N(0, 1) entries.
+def independent(of: str, n: Any, d: Any, s: Any) -> dict[Key, Any]:
+    """Coefficients of means over a row for independent Q, K, V with N(0, 1) entries.
 
     Given q_i, K = z q̂ᵀ + its part across q̂, so E KKᵀ = Z + (d-1) I; E VVᵀ = d_v I. All is per unit of d_v.
     """
     j: Words = {("J",): sympy.Integer(1)}
     gram_k: Words = {("Z",): sympy.Integer(1), (): d - 1}
     if of == "v":
-        return {(p(2), 0, 0): sympy.Integer(1)}
+        return {(p(2), 0, 0, 0): sympy.Integer(1)}
     if of == "S":
         return _table(trace(product(j, j), 0))
     if of == "q":
         return _table(s**2 * trace(product(j, j, gram_k), 0))
     # ‖q‖² weighs the mean; E[χ²_d f(χ_d)] = d E f(χ_{d+2}).
-    return _table(s**2 * d * trace(product(j, j), 0), row=2)
+    return _table(s**2 * d * trace(product(j, j), 0), query=2)
 
 
-def from_one_input(of: str, n: Any, d: Any, s: Any, width: Any) -> dict[tuple[Any, int, int], Any]:
+def from_one_input(of: str, n: Any, d: Any, s: Any, width: Any) -> dict[Key, Any]:
     """The same for Q = XW^Q, K = XW^K, V = XW^V with i.i.d. N(0, 1) X and N(0, 1/D) weights, D = width.
 
     Given q_i only u = W^K q̂ enters the row: XXᵀ = Z + B, B Wishart with D - 1 degrees of freedom, independent of the
     row; E VVᵀ = (d_v/D) XXᵀ; K = ‖u‖ z q̂ᵀ + X (the rest of W^K), so E KKᵀ = ‖u‖² Z + ((d-1)/D) XXᵀ; ‖q_i‖² is
-    (‖x_i‖²/D) χ²_d. Takes the token's own key as independent of ‖x_i‖ (relative effect of order 1/(nD)).
+    (‖x_i‖²/D) χ²_d. Takes the token's own key as independent of ‖x_i‖ (relative effect of order 1/(nD)). Weights:
+    dL/dW^Q = Σ_i x_i (dL/dq_i)ᵀ and dL/dW^K = s Σ_i (Xᵀ J_i V g_i) q_iᵀ, whose terms have independent g_i.
     """
     j: Words = {("J",): sympy.Integer(1)}
     gram: Words = {("Z",): sympy.Integer(1), ("B",): sympy.Integer(1)}
     if of == "v":
-        return {(p(2), 0, 0): sympy.Integer(1)}
+        return {(p(2), 0, 0, 0): sympy.Integer(1)}
     if of == "S":
         return _table(trace(product(j, gram, j), width - 1) / width)
-    if of == "q":
-        across = _table(s**2 * (d - 1) / width**2 * trace(product(j, gram, j, gram), width - 1))
-        along = _table(s**2 / width * trace(product(j, gram, j, {("Z",): sympy.Integer(1)}), width - 1), along=2)
+    if of in ("q", "W_Q"):
+        # ‖x_i‖² weighs the gradient of the weights: E[χ²_D f(χ_D)] = D E f(χ_{D+2}).
+        factor, row = (s**2 * width, 2) if of == "W_Q" else (s**2, 0)
+        across = _table(factor * (d - 1) / width**2 * trace(product(j, gram, j, gram), width - 1), row=row)
+        only_z: Words = {("Z",): sympy.Integer(1)}
+        along = _table(factor / width * trace(product(j, gram, j, only_z), width - 1), along=2, row=row)
         return {**across, **along}
-    return _table(s**2 * d / width * trace(product(j, gram, j), width - 1), row=2)
+    word = product(j, gram, j) if of == "k" else product(j, gram, j, gram)
+    return _table(s**2 * d / width * trace(word, width - 1), row=2, query=2)
 
 
-def _table(expression: Any, along: int = 0, row: int = 0) -> dict[tuple[Any, int, int], Any]:
-    out: dict[tuple[Any, int, int], Any] = {}
+def _table(expression: Any, along: int = 0, row: int = 0, query: int = 0) -> dict[Key, Any]:
+    out: dict[Key, Any] = {}
     names = (J2, TR, JZ2, ZJZ)
     poly = sympy.Poly(sympy.expand(expression), *names)
     for exponents, coefficient in poly.terms():
         body = sympy.Mul(*(name**e for name, e in zip(names, exponents, strict=True)))
-        out[body, along, row] = coefficient
+        out[body, along, row, query] = coefficient
     return out
 
 
-def same(known: Mapping[tuple[Any, int, int], Any], stated: Mapping[tuple[Any, int, int], Any]) -> list[str]:
+def same(known: Mapping[Key, Any], stated: Mapping[Key, Any]) -> list[str]:
     """Where two tables differ, in words; empty when every coefficient is the same rational function of the sizes."""
     wrong = []
     for key in [*known, *(k for k in stated if k not in known)]:

@@ -21,7 +21,8 @@ jacobian (E ‖J‖_F²), jacobian_direction (E ‖Jz‖², z the standardised s
 (E zᵀJz and its square), entropy, log_z, maximum (E max α), one_minus_maximum.
 overlap (E Σ_k α_k β_k of two rows with correlated scores) takes sigma and correlation.
 With d_k also, for upstream gradients G i.i.d. N(0, 1) and values V i.i.d. N(0, 1), per row and per unit of d_v:
-gradient_scores (‖dL/dS_i‖²), gradient_q, gradient_k, gradient_v.
+gradient_scores (‖dL/dS_i‖²), gradient_q, gradient_k, gradient_v; with d_model gradient_w_q and gradient_w_k (‖dL/dW‖_F²
+divided by n d_v).
 """
 
 from __future__ import annotations
@@ -41,6 +42,7 @@ from derive.errors import StatementError
 Array = NDArray[np.float64]
 
 GRADIENTS = ("gradient_scores", "gradient_q", "gradient_k", "gradient_v")
+WEIGHT_GRADIENTS = ("gradient_w_q", "gradient_w_k")
 MAXIMA = ("maximum", "one_minus_maximum")
 _ROUNDING = 1e-14  # relative: sums of a few hundred positive terms, each accurate to a few units of rounding
 
@@ -60,7 +62,7 @@ class Expectation:
 
 def observables() -> tuple[str, ...]:
     """Names that `expect` knows."""
-    return (*oracle_gaussian.OBSERVABLES, *MAXIMA, *GRADIENTS, "overlap")
+    return (*oracle_gaussian.OBSERVABLES, *MAXIMA, *GRADIENTS, *WEIGHT_GRADIENTS, "overlap")
 
 
 def expect(
@@ -97,7 +99,7 @@ def expect(
             if correlation is None:
                 raise StatementError("overlap is of two rows: give the correlation of their scores, from 0 to 1")
             return _vectorised(_overlap_point, n, sigma, correlation)
-        if observable in GRADIENTS:
+        if observable in GRADIENTS + WEIGHT_GRADIENTS:
             raise StatementError(f"{observable} depends on d_k: give d_k (and scale) instead of sigma")
         return _vectorised(lambda n, s: _gaussian_point(observable, n, s), n, sigma)
     d_k = np.asarray(d_k, dtype=np.float64)
@@ -105,6 +107,8 @@ def expect(
         raise StatementError(f"d_k must be finite and positive, got {d_k}")
     if scale is None:
         scale = 1 / np.sqrt(d_k)
+    if d_model is None and observable in WEIGHT_GRADIENTS:
+        raise StatementError(f"{observable} is of self-attention from one X: give d_model")
     if d_model is None:
         return _vectorised(lambda n, d, s: _finite_d_point(observable, n, d, s), n, d_k, scale)
     from derive import oracle_self_attention

@@ -33,6 +33,8 @@ _TEX = {
     "cos": r"\cos",
     "zJz": r"z^{\top}\!Jz",
     **{of: of for of in ("q", "k", "v", "S")},
+    "W_Q": "W^Q",
+    "W_K": "W^K",
 }
 
 
@@ -152,7 +154,7 @@ class Gradient(_Mean):
     nargs = 4
 
     def _latex(self, printer: Any, exp: str | None = None) -> str:
-        name = {"q": "q_i", "k": "k_j", "v": "v_j", "S": "S_i"}[self.args[0].name]
+        name = {"q": "q_i", "k": "k_j", "v": "v_j", "S": "S_i", "W_Q": "W^Q", "W_K": "W^K"}[self.args[0].name]
         return rf"\frac{{1}}{{d_v}}\mathbb{{E}}\left\|\partial L/\partial {name}\right\|^2"
 
     def setting(self) -> dict[str, float] | None:
@@ -163,12 +165,16 @@ class Gradient(_Mean):
         from derive.oracle import expect
 
         setting = self.setting()
-        name = {"q": "gradient_q", "k": "gradient_k", "v": "gradient_v", "S": "gradient_scores"}[self.args[0].name]
+        of = self.args[0].name
+        name = f"gradient_{'scores' if of == 'S' else of.lower()}"
         return None if setting is None else sympy.Float(float(expect(name, **setting).value))
 
 
 class SelfGradient(Gradient):
-    """SelfGradient(of, n, d_k, s, d_model): the same for self-attention from one X (`derive.oracle_self_attention`)."""
+    """SelfGradient(of, n, d_k, s, d_model): the same for self-attention from one X (`derive.oracle_self_attention`).
+
+    of may also be W_Q or W_K: the squared Frobenius norm of dL/dW, divided by n d_v.
+    """
 
     nargs = 5
 

@@ -24,6 +24,8 @@ NAMES = {
     "k": ("the keys", "キー"),
     "v": ("the values", "バリュー"),
     "S": ("the scores", "スコア"),
+    "W_Q": ("the query weights", "クエリの重み行列"),
+    "W_K": ("the key weights", "キーの重み行列"),
 }
 
 
@@ -35,8 +37,8 @@ def gradient(of: str, scale: Any = S) -> Any:
     return Gradient(RowSymbol(of), N, D, scale)
 
 
-def shared(body: Any, along: int = 0, row: int = 0) -> Any:
-    return SelfMean(body, N, D + row, S, WIDTH, along, row)
+def shared(body: Any, along: int = 0, row: int = 0, query: int = 0) -> Any:
+    return SelfMean(body, N, D + query, S, WIDTH, along, row)
 
 
 def _independent() -> list[Claim]:
@@ -66,17 +68,28 @@ def _independent() -> list[Claim]:
 
 def _self_attention() -> list[Claim]:
     m = WIDTH - 1
-    across = m * (m + 1) * shared(J2) + m * shared(TR**2) + 2 * m * shared(JZ2) + shared(ZJZ**2)
-    along = shared(ZJZ**2, along=2) + m * shared(JZ2, along=2)
+
+    def across(**extra: int) -> Any:
+        means = (shared(body, **extra) for body in (J2, TR**2, JZ2, ZJZ**2))
+        return sum(c * mean for c, mean in zip((m * (m + 1), m, 2 * m, 1), means, strict=True))
+
+    def along(**extra: int) -> Any:
+        return shared(ZJZ**2, along=2, **extra) + m * shared(JZ2, along=2, **extra)
+
+    def query(**extra: int) -> Any:
+        return (D - 1) / WIDTH**2 * across(**extra) + along(**extra) / WIDTH
+
     laws = {
-        "q": S**2 * (D - 1) / WIDTH**2 * across + S**2 / WIDTH * along,
-        "k": S**2 * D / WIDTH * (m * shared(J2, row=2) + shared(JZ2, row=2)),
+        "q": S**2 * query(),
+        "k": S**2 * D / WIDTH * (m * shared(J2, row=2, query=2) + shared(JZ2, row=2, query=2)),
         "v": shared(p(2)),
         "S": (m * shared(J2) + shared(JZ2)) / WIDTH,
+        "W_Q": S**2 * WIDTH * query(row=2),
+        "W_K": S**2 * D / WIDTH * across(row=2, query=2),
     }
     return [
         one_step(
-            f"saturation.gradient_{of if of != 'S' else 'scores'}_self_attention",
+            f"saturation.gradient_{of.lower() if of != 'S' else 'scores'}_self_attention",
             f"Mean squared gradient of {NAMES[of][0]} in self-attention from one X",
             f"一つの X による自己注意での{NAMES[of][1]}の勾配の平均二乗",
             SelfGradient(RowSymbol(of), N, D, S, WIDTH),

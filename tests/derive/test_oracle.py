@@ -225,6 +225,7 @@ REFUSED: list[tuple[str, dict[str, float], str]] = [
     ("p2", {"n": 8, "d_k": 0}, "d_k must"),
     ("p2", {"n": 8, "d_k": 4, "scale": -1.0}, "scale must"),
     ("p2", {"n": 8, "d_k": 4, "d_model": 1}, "d_model"),
+    ("gradient_w_q", {"n": 8, "d_k": 4}, "give d_model"),
     ("overlap", {"n": 8, "sigma": 1.0}, "correlation"),
     ("overlap", {"n": 8, "d_k": 4, "correlation": 0.5}, "Gaussian scores"),
     ("overlap", {"n": 8, "sigma": 1.0, "correlation": 1.5}, "correlation"),
