@@ -7,6 +7,7 @@ Does not: judge values, or survive a crash of the process (that is the runner's 
 
 from __future__ import annotations
 
+import inspect
 import time
 import warnings
 from collections.abc import Callable
@@ -126,13 +127,27 @@ def _run(
     if "grad" not in call.features:
         return _forward(function(given["q"], given["k"], given["v"], **keywords), profile, library, call)
     if backward is not None:
-        raw = backward(given["q"], given["k"], given["v"], given["grad_output"], **keywords)
+        raw = backward(
+            given["q"], given["k"], given["v"], given["grad_output"], **_backward_keywords(backward, given, keywords)
+        )
         return {"gradients": _named(raw, profile, library, call)}
     if library.name == "torch":
         return _torch_gradients(function, profile, library, call, given, keywords)
     if library.name == "jax":
         return _jax_gradients(function, profile, library, call, given, keywords)
     raise _WrongType(f"{profile.name} gives no gradients")
+
+
+def _backward_keywords(backward: Function, given: dict[str, Any], keywords: dict[str, Any]) -> dict[str, Any]:
+    """The forward pass's keywords that the backward pass takes too, and the log-sum-exp's cotangent."""
+    parameters = inspect.signature(backward).parameters
+    anything = any(p.kind is p.VAR_KEYWORD for p in parameters.values())
+    both = {name: value for name, value in keywords.items() if anything or name in parameters}
+    if "grad_lse" in given and (anything or "grad_lse" in parameters):
+        both["grad_lse"] = given["grad_lse"]
+    elif "grad_lse" in given:
+        raise NotImplementedError("the backward pass takes no cotangent of the log-sum-exp (grad_lse)")
+    return both
 
 
 def _forward(raw: Any, profile: Profile, library: Library, call: Call) -> dict[str, Any]:

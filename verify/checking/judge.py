@@ -20,6 +20,7 @@ from verify.checking.calls import Call, Reply
 from verify.checking.cases import BUILT_IN, Case, Setting, as_features
 from verify.checking.conventions import Met, conventions, reading_of
 from verify.checking.diagnose import diagnose
+from verify.checking.gradients import gradient_findings
 from verify.checking.inputs import PLAIN
 from verify.checking.masked import MASKED
 from verify.checking.properties import Broken, properties
@@ -103,6 +104,8 @@ class Session:
             for one in met:
                 if one.broken is not None:
                     self._broken(one.broken)
+            if "grad" in self.setting.has and (self.plan.gradients or self.subject.profile.like == "numpy"):
+                self._gradients()
             # G
         except Stop as stop:
             self.not_shown.insert(0, f"the run ended early: {stop}; what follows it was not asked")
@@ -180,10 +183,18 @@ class Session:
         case = Case(broken.property, broken.kind, broken.call)
         self._report(case, None, broken.violation, "property broken")
 
+    def _gradients(self) -> None:
+        for case, violation, text in gradient_findings(
+            self.setting, self.plan, self._ask_lightly, self.judge, self.reading
+        ):
+            verdict: Class = "proved wrong" if violation.rule in ("values", "non-finite") else "property broken"
+            self._report(case, None, violation, verdict, text)
+
     # -- reporting --------------------------------------------------------------------------------------------------
 
-    def _report(self, case: Case, reply: Reply | None, violation: Violation, verdict: Class) -> None:
+    def _report(self, case: Case, reply: Reply | None, violation: Violation, verdict: Class, told: str = "") -> None:
         kind, diagnosis = self._name(case, reply, violation)
+        diagnosis = told or diagnosis
         for i, old in enumerate(self.findings):
             if old.kind == kind:
                 if not old.diagnosis and diagnosis:

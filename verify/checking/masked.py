@@ -32,11 +32,11 @@ def masks(setting: Setting, rng: Generator) -> Iterator[Case]:
     yield Case("equal scores, mask TF", "mask arithmetic", direct(setting, [1.0, 1.0], [4.0, 8.0], mask=allowed))
     q, k, v = setting.normal(rng, 6, 9, 8, h=3, b=2)
     b, h = q.shape[:2]
-    yield Case("random mask", "mask meaning", setting.call(q, k, v, mask=_some(rng, b, h, 6, 9)))
-    yield Case("mask over keys only", "mask broadcast", setting.call(q, k, v, mask=_some(rng, 1, 1, 1, 9)))
+    yield Case("random mask", "mask meaning", setting.call(q, k, v, mask=some(rng, b, h, 6, 9)))
+    yield Case("mask over keys only", "mask broadcast", setting.call(q, k, v, mask=some(rng, 1, 1, 1, 9)))
     if not setting.single:
-        yield Case("mask with a head axis of 1", "mask broadcast", setting.call(q, k, v, mask=_some(rng, b, 1, 6, 9)))
-        yield Case("mask with a batch axis of 1", "mask broadcast", setting.call(q, k, v, mask=_some(rng, 1, h, 6, 9)))
+        yield Case("mask with a head axis of 1", "mask broadcast", setting.call(q, k, v, mask=some(rng, b, 1, 6, 9)))
+        yield Case("mask with a batch axis of 1", "mask broadcast", setting.call(q, k, v, mask=some(rng, 1, h, 6, 9)))
     mask = np.array([[[[T, F]]]])
     yield Case("masked score 12 above the other", "finite -inf", direct(setting, [0.0, 12.0], [0.0, 1.0], mask=mask))
     yield Case(
@@ -73,7 +73,7 @@ def masks(setting: Setting, rng: Generator) -> Iterator[Case]:
                setting.call(np.zeros((300, 1)), np.zeros((300, 1)), v300, mask=wide))  # fmt: skip
 
 
-def _some(rng: Generator, *shape: int) -> Array:
+def some(rng: Generator, *shape: int) -> Array:
     """A random mask in which no row is empty."""
     mask = rng.random(shape) < 0.6
     mask[..., 0] |= ~mask.any(-1)
@@ -99,10 +99,10 @@ def biases(setting: Setting, rng: Generator) -> Iterator[Case]:
     b, h = q.shape[:2]
     yield Case("random bias", "bias", setting.call(q, k, v, bias=rng.standard_normal((b, h, 5, 7)) * 2))
     yield Case("bias over keys only", "bias", setting.call(q, k, v, bias=rng.standard_normal((1, 1, 1, 7)) * 2))
-    holes = np.where(_some(rng, b, h, 5, 7), rng.standard_normal((b, h, 5, 7)), inf)
+    holes = np.where(some(rng, b, h, 5, 7), rng.standard_normal((b, h, 5, 7)), inf)
     yield Case("random bias with -inf", "mask arithmetic", setting.call(q, k, v, bias=holes))
     if setting.can("mask"):
-        call = setting.call(q, k, v, bias=rng.standard_normal((b, h, 5, 7)), mask=_some(rng, b, h, 5, 7))
+        call = setting.call(q, k, v, bias=rng.standard_normal((b, h, 5, 7)), mask=some(rng, b, h, 5, 7))
         yield Case("bias and mask", "mask composition", call)
     if setting.can("softcap") or setting.base.softcap:
         spec = setting.spec(softcap=2.0) if setting.can("softcap") else None
@@ -140,7 +140,7 @@ def causal(setting: Setting, rng: Generator) -> Iterator[Case]:
         q, k, v = setting.normal(rng, 9, 9, 8, h=2, b=1)
         call = setting.call(q, k, v, spec, mask=np.ones((1, 1, 9, 9), bool))
         yield Case("causal and a mask of True", "mask dropped", call)
-        call = setting.call(q, k, v, spec, mask=_some(rng, 1, 1, 9, 9) | np.eye(9, dtype=bool))
+        call = setting.call(q, k, v, spec, mask=some(rng, 1, 1, 9, 9) | np.eye(9, dtype=bool))
         yield Case("causal and a random mask", "mask composition", call)
     if setting.can("bias"):
         q, k, v = setting.normal(rng, 9, 9, 8, h=2, b=1)

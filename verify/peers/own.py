@@ -47,12 +47,13 @@ def backward(
     alibi_slopes: Any = None,
     dropout_mask: Any = None,
     key_lengths: Any = None,
+    grad_lse: Any = None,
 ) -> Any:
     """`compute.attention_backward` behind the canonical signature: {"q": dq, "k": dk, ...}."""
     from compute import Spec, attention_backward
 
     spec = Spec(scale=scale, causal=causal, window=window, softcap=softcap)
     more = {"sink": sink, "alibi_slopes": alibi_slopes, "dropout_mask": dropout_mask, "key_lengths": key_lengths}
-    found = attention_backward(q, k, v, grad_output, spec, mask=mask, bias=bias, **more)
+    found = attention_backward(grad_output, q, k, v, spec, grad_lse=grad_lse, mask=mask, bias=bias, **more)
     pairs = {"q": found.dq, "k": found.dk, "v": found.dv, "bias": found.dbias, "sink": found.dsink}
     return {name: value for name, value in pairs.items() if value is not None}

@@ -1,0 +1,228 @@
+"""Judging gradients: inputs, cotangents, the comparison, and names for known wrong ones.
+
+Guarantees: cotangents are random, one-hot and zero; a zero or missing gradient fails; where an input has rows without
+keys their cotangent is 0, so that no convention enters and every gradient must be finite. The closed form is held
+against a complex step in the same run.
+Does not: judge gradients of a target that gives none.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import numpy as np
+
+from verify.checking.allowance import Judge, allowed
+from verify.checking.calls import Array, Call, Reply
+from verify.checking.cases import Case, Generator, Setting, direct
+from verify.checking.masked import some
+from verify.checking.reference import Reading, seen_keys, truth
+from verify.checking.values import Violation, metadata, worst
+from verify.checking.vjp import Gradient, complex_step, gradients
+
+Ask = Callable[[Call], Reply]
+
+
+class CheckersDisagree(Exception):
+    """The closed form and the complex step disagree: an error of this package."""
+
+
+def gradient_cases(setting: Setting, rng: Generator) -> Iterator[Case]:
+    """Calls with a cotangent."""
+
+    def case(name: str, about: str, call: Call, cotangent: Any = None, **more: Any) -> Case:
+        b, h, n = call.q.shape[:3]
+        shape = (b, h, n, call.v.shape[3])
+        g = rng.standard_normal(shape) if cotangent is None else np.broadcast_to(np.asarray(cotangent, float), shape)
+        empty = np.asarray(~np.asarray(seen_keys(call).any(-1)))
+        g = np.where(empty[..., None], 0, g).astype(setting.kind)
+        return Case(f"gradient: {name}", about, call.with_(grad_output=g, **more))
+
+    yield case("two keys", "gradient", direct(setting, [1.0, 0.0], [1.0, 0.0]), 1.0)
+    q, k, v = setting.normal(rng, 5, 7, 8, h=2, b=2)
+    yield case("normal", "gradient", setting.call(q, k, v))
+    yield case("zero cotangent", "gradient", setting.call(q, k, v), 0.0)
+    one = np.zeros((5, 8))
+    one[2, 3] = 1.0
+    yield case("one-hot cotangent", "gradient", setting.call(q, k, v), one)
+    yield case("constant cotangent", "gradient", setting.call(q, k, v), 1.0)
+    q, k, v = setting.normal(rng, 9, 40, 16, h=2, size=3.0)
+    yield case("scores × 3", "gradient", setting.call(q, k, v))
+    size = 1000.0 if setting.dtype != "float16" else 128.0
+    full = np.full((3, 2), size)
+    yield case("all inputs equal and large", "gradient", setting.call(full, full, full), 1.0)
+    yield case("scores -100, -101", "no max shift", direct(setting, [-100.0, -101.0], [1.0, 0.0]), 1.0)
+    q, k, v = setting.normal(rng, 6, 6, 4, h=1)
+    for how in ("transposed", "strided"):
+        yield case(f"cotangent {how} in memory", "strides", setting.call(q, k, v, memory=(("grad_output", how),)))
+    flat = setting.call(q, k, v, memory=(("grad_output", "expanded"),))
+    yield case("cotangent expanded in memory", "strides", flat, rng.standard_normal((1, 4)))
+    for m in (127, 128, 129, 192):
+        low = np.full(m, -100.0)
+        low[m // 2] = -99.0
+        values = np.cos(np.arange(m))
+        yield case(f"{m} keys of score -100", "ragged tile", direct(setting, low, values), 1.0)
+        n = min(m, 66)
+        q, k, v = setting.normal(rng, n, m, 4, h=1)
+        yield case(f"{n} queries, {m} keys", "ragged tile", setting.call(q, k, v))
+    if "cu_seqlens" in setting.has:
+        q, k, v = setting.normal(rng, 4, 4, 4, h=1, b=2)
+        half = np.zeros((2, 1, 4, 4))
+        half[0] = 1.0
+        yield case("packed, second cotangent 0", "packed gradient", setting.call(q, k, v), half)
+    yield from _with_masks(setting, rng, case)
+    yield from _with_variants(setting, rng, case)
+
+
+def _with_masks(setting: Setting, rng: Generator, case: Callable[..., Case]) -> Iterator[Case]:
+    q, k, v = setting.normal(rng, 6, 9, 8, h=2, b=2)
+    b, h = q.shape[:2]
+    if setting.can("mask"):
+        yield case("random mask", "gradient", setting.call(q, k, v, mask=some(rng, b, h, 6, 9)))
+        mask = some(rng, 1, 1, 6, 9)
+        mask[..., 0, :] = mask[..., 4, :] = False
+        yield case("empty rows", "empty row", setting.call(q, k, v, mask=mask))
+        hidden = np.ones((1, 1, 1, 9), bool)
+        hidden[..., -1] = False
+        yield case("a masked key", "ragged tile", setting.call(q, k, v, mask=hidden))
+    if setting.can("bias"):
+        yield case("bias", "bias gradient", setting.call(q, k, v, bias=rng.standard_normal((b, h, 6, 9))))
+        yield case(
+            "bias over keys only", "bias gradient", setting.call(q, k, v, bias=rng.standard_normal((1, 1, 1, 9)))
+        )
+        yield case("bias over heads", "bias gradient", setting.call(q, k, v, bias=rng.standard_normal((b, 1, 6, 9))))
+    if setting.can("causal") or setting.base.causal != "none":
+        q, k, v = setting.normal(rng, 9, 9, 8, h=2)
+        spec = setting.spec(causal=True) if setting.can("causal") else setting.base
+        yield case("causal", "gradient", setting.call(q, k, v, spec))
+    if setting.can("window"):
+        spec = setting.spec(window=(2, 0), **({"causal": True} if setting.can("causal") else {}))
+        yield case("window", "gradient", setting.call(*setting.normal(rng, 9, 9, 8), spec))
+
+
+def _with_variants(setting: Setting, rng: Generator, case: Callable[..., Case]) -> Iterator[Case]:
+    q, k, v = setting.normal(rng, 5, 7, 8, h=2)
+    if setting.can("scale"):
+        yield case("scale 0.3", "gradient", setting.call(q, k, v, setting.spec(scale=0.3)))
+    if setting.can("softcap") or setting.base.softcap is not None:
+        spec = setting.spec(softcap=2.0) if setting.can("softcap") else setting.base
+        yield case("softcap", "softcap gradient", direct(setting, [2.0, 0.0], [1.0, 0.0], spec), 1.0)
+        yield case("softcap, normal", "softcap gradient", setting.call(q * 3, k, v, spec))
+    if setting.can("sink"):
+        sink = rng.standard_normal(q.shape[1]).astype(setting.kind)
+        yield case("sink", "sink", setting.call(q, k, v, sink=sink))
+    if setting.can("dropout_mask"):
+        drop = ((rng.random((*q.shape[:3], 7)) < 0.75) / 0.75).astype(setting.kind)
+        yield case("dropout mask", "dropout", setting.call(q, k, v, dropout_mask=drop))
+        call = direct(setting, [0.0], [1.0], dropout_mask=np.full((1, 1, 1, 1), 4 / 3).astype(setting.kind))
+        yield case("one key kept of p = 1/4", "dropout", call, 1.0)
+    if setting.group > 1:
+        yield case("grouped heads", "GQA gradient", setting.call(*setting.normal(rng, 5, 7, 8, h=2)))
+    if setting.can("lse"):
+        call = direct(setting, [0.0, 0.0], [1.0, 0.0], lse=True)
+        ones = np.ones(call.q.shape[:3]).astype(setting.kind)
+        yield case("output plus log-sum-exp", "LSE gradient", call, 1.0, grad_lse=ones)
+        call = setting.call(q, k, v, lse=True)
+        both = rng.standard_normal(call.q.shape[:3]).astype(setting.kind)
+        yield case("log-sum-exp, normal", "LSE gradient", call, grad_lse=both)
+
+
+def gradient_findings(
+    setting: Setting, plan: Any, ask: Ask, judge: Judge, reading: Reading
+) -> Iterator[tuple[Case, Violation, str]]:
+    """(case, violation, diagnosis) for every gradient that is wrong."""
+    if "grad" not in setting.has or setting.base.rope is not None:
+        return
+    rng = np.random.default_rng(plan.seed + 3)
+    _second_opinion(setting, rng, judge, reading)
+    for case in gradient_cases(setting, rng):
+        if not setting.fits(case.call):
+            continue
+        reply = ask(case.call)
+        if reply.fault == "raises" and reply.message.startswith("NotImplementedError"):
+            continue
+        found = metadata(case.call, reply)
+        yield from ((case, violation, "") for violation in found)
+        if reply.fault is None:
+            yield from _compare(setting, case, reply, judge, reading)
+
+
+def _compare(
+    setting: Setting, case: Case, reply: Reply, judge: Judge, reading: Reading
+) -> Iterator[tuple[Case, Violation, str]]:
+    call = case.call
+    right = truth(call, reading)
+    if right.outside.any():
+        return
+    known = gradients(call, judge, allowed(call, right, judge, reading), reading)
+    for name, gradient in known.items():
+        if name not in ("q", "k", "v") and name not in setting.has:
+            continue
+        got = reply.gradients.get(name)
+        about = "bias gradient" if name == "bias" else case.about
+        named = Case(case.name, about, call)
+        if got is None:
+            text = f"no gradient of {name} came back"
+            yield named, Violation("gradient", text, name=f"gradient of {name}"), ""
+            continue
+        if got.shape != gradient.mid.shape:
+            text = f"the gradient of {name} has shape {got.shape}: expected {gradient.mid.shape}"
+            yield named, Violation("shape", text, name=f"gradient of {name}"), ""
+            continue
+        judged = np.ones(got.shape, bool)
+        found = worst(got, gradient.mid, gradient.radius, gradient.room, judged, f"gradient of {name}", {}, got.dtype)
+        for violation in found:
+            yield named, violation, name_gradient(call, name, got, gradient, judge, reading)
+
+
+def name_gradient(call: Call, name: str, got: Array, right: Gradient, judge: Judge, reading: Reading) -> str:
+    """What a wrong gradient equals, where that is known."""
+    given = got.astype(np.float64)
+    mid = right.mid.astype(np.float64)
+    room = 16 * right.room + 1e-300
+    if not np.isfinite(given).all():
+        return ""
+    if (np.abs(given - mid) <= room).all():
+        return "close to the right gradient: consistent with coarser roundings than those allowed"
+    scale = call.spec.scale_value(call.q.shape[3])
+    factors = {
+        "the gradient is zero": 0.0,
+        "matches the right gradient with the wrong sign": -1.0,
+        "matches the right gradient without the scale": 1 / scale if scale else 1.0,
+        "matches the right gradient times the scale once more": scale,
+        "matches half the right gradient": 0.5,
+        "matches twice the right gradient": 2.0,
+    }
+    for text, factor in factors.items():
+        apart = (np.abs(factor - 1) * np.abs(mid) > room).any()
+        if apart and (np.abs(given - factor * mid) <= room * max(1.0, abs(factor))).all():
+            return text
+    for text, other in _misread(call):
+        right_other = truth(other, reading)
+        alternative = gradients(other, judge, allowed(other, right_other, judge, reading), reading).get(name)
+        if alternative is not None and (np.abs(given - alternative.mid) <= room + 16 * alternative.room).all():
+            return text
+    return ""
+
+
+def _misread(call: Call) -> Iterator[tuple[str, Call]]:
+    if call.grad_lse is not None:
+        yield "matches the gradient without the log-sum-exp's part", call.with_(grad_lse=None)
+    if call.spec.causal != "none":
+        yield "matches the gradient with causal ignored", call.with_(spec=call.spec.with_(causal="none"))
+    if call.mask is not None:
+        yield "matches the gradient with the mask ignored", call.with_(mask=None)
+
+
+def _second_opinion(setting: Setting, rng: Generator, judge: Judge, reading: Reading) -> None:
+    """The closed form against a complex step on one small call."""
+    q, k, v = setting.normal(rng, 4, 4, 2, h=2)
+    call = setting.call(q, k, v)
+    call = call.with_(grad_output=rng.standard_normal((*call.q.shape[:3], 2)).astype(setting.kind))
+    right = truth(call, reading)
+    known = gradients(call, judge, allowed(call, right, judge, reading), reading)
+    for name, index in (("q", (0, 0, 1, 1)), ("k", (0, 0, 2, 0)), ("v", (0, 0, 3, 1))):
+        value = complex_step(call, name, index, reading)
+        if abs(value - float(known[name].mid[index])) > 1e-13 * max(1.0, abs(value)):
+            raise CheckersDisagree(f"gradient of {name} at {index}: closed form {known[name].mid[index]}, step {value}")
