@@ -139,14 +139,45 @@ def test_no_text_of_the_tree_reaches_the_source() -> None:
     assert "asm" not in source
 
 
-def test_a_wrong_printer_is_seen() -> None:
-    """A sum that stops one early, or a constant off by an ulp of float, would not pass the tests above."""
-    source = emit(check(SCORES))
-    broken = Emulator().build(source.replace("<= end", "< end"), "formula")
-    q, k = np.ones((2, 3)), np.ones((2, 3))
-    out = np.zeros((2, 2))
-    broken((1,), (32,), (out, np.int64(4), q, k, np.float64(1), *(np.int64(x) for x in (2, 3, 2))))
-    assert (out == 2.0).all()
+# One tree in which every printing rule shows, and printers that are wrong in one of them.
+EVERYTHING: dict[str, Any] = {
+    "version": 1,
+    "inputs": [{"name": "a", "axes": ["n", "m"]}, {"name": "t", "axes": []}],
+    "output": [["i", "n"]],
+    "body": [
+        "add",
+        ["sum", "j", num(0), ["sym", "i"], ["mul", ["at", "a", [["sym", "i"], ["sym", "j"]]], ["pow", ["sym", "t"], num(-3)]]],
+        ["product", "j", num(1), num(3), ["add", ["sym", "j"], ["sym", "t"]]],
+        ["delta", ["sym", "i"], num(1)],
+        ["where", ["le", ["sym", "i"], num(1)], num(1, 3), ["pow", ["sym", "t"], num(-1, 2)]],
+    ],
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("right", "wrong"),
+    [
+        ("<= end", "< end"),
+        (" += ", " = "),
+        (" *= ", " += "),
+        ("? 1.0 : 0.0", "? 0.0 : 1.0"),
+        ("<= (1ll)", "< (1ll)"),
+        ("0.3333333333333333", "0.33333334"),
+        ("sqrt(", "("),
+        (" * n1 + ", " * n0 + "),
+        ("(1.0 / (x", "(1.0 * (x"),
+    ],
+)
+def test_wrong_printers_are_seen(right: str, wrong: str) -> None:
+    source = emit(check(EVERYTHING))
+    assert right in source
+    a, out, broken = np.arange(1.0, 21.0).reshape(4, 5), np.zeros(4), np.zeros(4)
+    want = function_from(EVERYTHING)(a=a, t=0.75)
+    for code, result in ((source, out), (source.replace(right, wrong), broken)):
+        kernel = Emulator().build(code, "formula")
+        kernel((1,), (32,), (result, np.int64(4), a, np.float64(0.75), np.int64(4), np.int64(5)))
+    np.testing.assert_allclose(out, want, rtol=16 * 2.0**-53)
+    assert not np.allclose(broken, want, rtol=1e-9, equal_nan=True)
 
 
 def test_bad_input() -> None:

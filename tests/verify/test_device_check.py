@@ -62,6 +62,7 @@ def test_a_kernel_that_writes_nothing_fails_the_check() -> None:
     machine.families = lambda: [("simt", "float32")]  # type: ignore[method-assign]
     record = Record("emulator", True, 1e9, None, lambda text: None)
     record.section("correctness", lambda: sections.correct(machine, record))
+    assert len(record.rows) == 3
     assert len(record.failed) == len(record.rows)
 
 

@@ -6,6 +6,7 @@ Does not: give meaningful timings in the emulator (they are run to exercise the 
 
 from __future__ import annotations
 
+import importlib.util
 import itertools
 import time
 from collections.abc import Callable
@@ -14,7 +15,7 @@ from typing import Any
 import numpy as np
 
 from compute.kernels.loader import Device, Emulator
-from compute.kernels.sources import FAMILIES
+from compute.kernels.sources import FAMILIES, FORMATS
 
 
 class Machine:
@@ -49,14 +50,11 @@ class Machine:
         return self.xp.asarray(rng.standard_normal(shape).astype(dtype))
 
     def families(self) -> list[tuple[str, str]]:
-        """(family, format) of attention kernels that this machine can run."""
+        """(family, format) of attention kernels that run here; bfloat16 only where ml_dtypes is installed."""
         newest = self.backend.capability if self.cuda else (99, 0)
-        return [
-            (f.name, fmt)
-            for f in FAMILIES.values()
-            if f.name != "montecarlo" and f.oldest <= newest
-            for fmt in f.formats
-        ]
+        known = [fmt for fmt in FORMATS if fmt != "bfloat16" or importlib.util.find_spec("ml_dtypes")]
+        able = [f for f in FAMILIES.values() if f.name != "montecarlo" and f.oldest <= newest]
+        return [(f.name, fmt) for f in able for fmt in f.formats if fmt in known]
 
     def seconds(self, run: Callable[[], Any], repeats: int = 7) -> float:
         """Median seconds of one call."""

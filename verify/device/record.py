@@ -55,6 +55,14 @@ class Record:
         self.seconds[name] = round(time.perf_counter() - start, 3)
         self.write()
 
+    def attempt(self, what: str, work: Callable[[], None]) -> None:
+        """Part of a section: a failure is recorded and the section goes on."""
+        try:
+            work()
+        except Exception as error:
+            self.failed.append(f"{self._section}, {what}: {type(error).__name__}: {error}")
+            self.say(f"  {what} failed: {error}")
+
     def document(self) -> dict[str, Any]:
         return jsonout.document(
             "bench-1",

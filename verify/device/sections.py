@@ -73,14 +73,18 @@ def errors(machine: Machine, family: str, p: attention.Problem, rng: Any) -> dic
 def build(machine: Machine, record: Record) -> None:
     """Compile and load every attention kernel; on a device also report its registers and spilled bytes."""
     for family, fmt in machine.families():
-        for name in ("attention_forward", "attention_backward_q", "attention_backward_kv"):
-            shared = attention.shared_bytes(family, name, fmt, 64, 64)
-            function = machine.backend.function(family, fmt, name, 64, 64, shared)
-            usage = {}
-            if machine.cuda:
-                attribute = machine.xp.cuda.driver.funcGetAttribute
-                usage = {"registers": attribute(4, function.ptr), "local_bytes": attribute(3, function.ptr)}
-            record.row(kernel=name, family=family, format=fmt, shared_bytes=shared, **usage)
+        record.attempt(f"{family} {fmt}", partial(_build_one, machine, record, family, fmt))
+
+
+def _build_one(machine: Machine, record: Record, family: str, fmt: str) -> None:
+    for name in ("attention_forward", "attention_backward_q", "attention_backward_kv"):
+        shared = attention.shared_bytes(family, name, fmt, 64, 64)
+        function = machine.backend.function(family, fmt, name, 64, 64, shared)
+        usage = {}
+        if machine.cuda:
+            attribute = machine.xp.cuda.driver.funcGetAttribute
+            usage = {"registers": attribute(4, function.ptr), "local_bytes": attribute(3, function.ptr)}
+        record.row(kernel=name, family=family, format=fmt, shared_bytes=shared, **usage)
 
 
 def correct(machine: Machine, record: Record) -> None:
@@ -92,16 +96,21 @@ def correct(machine: Machine, record: Record) -> None:
     ]
     if not record.tiny:
         shapes += [(1000, 1500, 8, 4, Spec()), (2048, 2048, 8, 8, Spec(causal=True))]
-    rng = np.random.default_rng(0)
     for family, fmt in machine.families():
-        dtype = FORMATS[fmt].dtype
-        for n, m, h, h_kv, spec in shapes:
-            q, k, v = (machine.draw(rng, (1, heads, rows, 64), dtype) for heads, rows in ((h, n), (h_kv, m), (h_kv, m)))
-            p = attention.problem(machine.xp, q, k, v, spec)
-            found = errors(machine, family, p, rng)
-            worst = float(np.max(list(found.values())))  # NaN wins
-            ok = bool(worst <= ALLOWED[fmt])
-            record.row(family=family, format=fmt, n=n, m=m, causal=str(spec.causal), worst=worst, errors=found, ok=ok)
+        for shape in shapes:
+            record.attempt(f"{family} {fmt} {shape}", partial(_correct_one, machine, record, family, fmt, *shape))
+
+
+def _correct_one(
+    machine: Machine, record: Record, family: str, fmt: str, n: int, m: int, h: int, h_kv: int, spec: Spec
+) -> None:
+    rng = np.random.default_rng([n, m])
+    dtype = FORMATS[fmt].dtype
+    q, k, v = (machine.draw(rng, (1, heads, rows, 64), dtype) for heads, rows in ((h, n), (h_kv, m), (h_kv, m)))
+    found = errors(machine, family, attention.problem(machine.xp, q, k, v, spec), rng)
+    worst = float(np.max(list(found.values())))  # NaN wins
+    ok = bool(worst <= ALLOWED[fmt])
+    record.row(family=family, format=fmt, n=n, m=m, causal=str(spec.causal), worst=worst, errors=found, ok=ok)
 
 
 def negative_control(machine: Machine, record: Record) -> None:
@@ -157,7 +166,7 @@ def timings(machine: Machine, record: Record) -> None:
             if record.left < 60 and not record.tiny:
                 record.failed.append("timings: cut short by the budget")
                 return
-            _time_one(machine, record, family, fmt, n, heads)
+            record.attempt(f"{family} {fmt}", partial(_time_one, machine, record, family, fmt, n, heads))
 
 
 def _time_one(machine: Machine, record: Record, family: str, fmt: str, n: int, heads: int) -> None:
