@@ -146,7 +146,8 @@ EVERYTHING: dict[str, Any] = {
     "output": [["i", "n"]],
     "body": [
         "add",
-        ["sum", "j", num(0), ["sym", "i"], ["mul", ["at", "a", [["sym", "i"], ["sym", "j"]]], ["pow", ["sym", "t"], num(-3)]]],
+        ["sum", "j", num(0), ["sym", "i"],
+         ["mul", ["at", "a", [["sym", "i"], ["sym", "j"]]], ["pow", ["sym", "t"], num(-3)]]],
         ["product", "j", num(1), num(3), ["add", ["sym", "j"], ["sym", "t"]]],
         ["delta", ["sym", "i"], num(1)],
         ["where", ["le", ["sym", "i"], num(1)], num(1, 3), ["pow", ["sym", "t"], num(-1, 2)]],
@@ -177,7 +178,7 @@ def test_wrong_printers_are_seen(right: str, wrong: str) -> None:
         kernel = Emulator().build(code, "formula")
         kernel((1,), (32,), (result, np.int64(4), a, np.float64(0.75), np.int64(4), np.int64(5)))
     np.testing.assert_allclose(out, want, rtol=16 * 2.0**-53)
-    assert not np.allclose(broken, want, rtol=1e-9, equal_nan=True)
+    assert not np.allclose(broken, want, rtol=1e-12, equal_nan=True)
 
 
 def test_bad_input() -> None:
