@@ -178,7 +178,7 @@ def test_wrong_printers_are_seen(right: str, wrong: str) -> None:
         kernel = Emulator().build(code, "formula")
         kernel((1,), (32,), (result, np.int64(4), a, np.float64(0.75), np.int64(4), np.int64(5)))
     np.testing.assert_allclose(out, want, rtol=16 * 2.0**-53)
-    assert not np.allclose(broken, want, rtol=1e-12, equal_nan=True)
+    assert not np.allclose(broken, want, rtol=1e-12, atol=0, equal_nan=True)
 
 
 def test_bad_input() -> None:
