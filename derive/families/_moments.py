@@ -13,6 +13,7 @@ from derive.assumptions import Assumption, Defined, Distinct, FixedArray, InRang
 from derive.catalogue import Claim
 from derive.language import array, index, scalar, size, total
 from derive.moments.laws import Law, mean_variance
+from derive.moments.model import GaussianField
 from derive.source import Source
 from derive.step import Relation, Step
 
@@ -34,6 +35,9 @@ SYMBOLS = {
     "W_K2": "key weights of the second head, (d_model, d_k)",
     "b_Q": "bias of the queries, (d_k)",
     "b_K": "bias of the keys, (d_k)",
+    "Sigma_q": "covariance matrix of q, (d_k, d_k)",
+    "Sigma_k": "covariance matrix of k, (d_k, d_k)",
+    "C": "covariances of q with k, (d_k, d_k)",
     "S": "scores, a row for each query and a column for each key",
     "S2": "scores of the second head, (n, n)",
     "G": "Gram matrix of the tokens X Xᵀ, (n, n)",
@@ -80,6 +84,7 @@ def _dot(left: Callable[[Any], Any], right: Callable[[Any], Any]) -> Any:
 SCORE = _dot(lambda c: q[c], lambda c: k[c])
 
 # Abbreviations: S for scores, S2 for those of a second head, G for the Gram matrix of the tokens.
+COV_Q, COV_K, COV = (array(name, d_k, d_k) for name in ("Sigma_q", "Sigma_k", "C"))
 S, S2, G = array("S", n, n), array("S2", n, n), array("G", n, n)
 CROSS = array("S", n, m)
 
@@ -116,6 +121,19 @@ def squares_in_common(one: Any, other: Any) -> Any:
     """Σ_a x_ia² x_ja², what the kurtosis of weights multiplies."""
     a = index("a")
     return total(X[one, a] ** 2 * X[other, a] ** 2, a, d_model)
+
+
+def row_variance_of(scores: Any, columns: Any) -> Any:
+    """(1/n) Σ_i Var_j S_ij, the mean over rows of the variance within the row (divided by the number of keys)."""
+    squares = total(scores[i, j] ** 2, j, columns) / columns
+    mean = total(scores[i, j], j, columns) / columns
+    return total(squares - mean**2, i, n) / n
+
+
+def gaussian_field() -> tuple[Assumption, ...]:
+    """q and k jointly Gaussian and centred, with any covariances Σ_q, Σ_k and C = E q kᵀ between components."""
+    field = GaussianField({(0, 0): COV_Q, (1, 1): COV_K, (0, 1): COV})
+    return (RandomEntries((q, k), field),)
 
 
 def two_heads(law_x: Law, law: Law) -> tuple[Assumption, ...]:

@@ -13,6 +13,8 @@ import sympy
 from derive.assumptions import AtLeast
 from derive.catalogue import Claim
 from derive.families._moments import (
+    CROSS,
+    CROSS_SCORES,
     S2,
     SCORE,
     SIGMA_K,
@@ -21,6 +23,8 @@ from derive.families._moments import (
     SIGMA_X,
     UNIT,
     G,
+    K,
+    Q,
     S,
     biased_scores,
     claim_of,
@@ -31,12 +35,16 @@ from derive.families._moments import (
     i,
     j,
     l,
+    m,
+    n,
     random_tokens,
+    row_variance_of,
     rows,
     squares_in_common,
     two_heads,
     vectors,
 )
+from derive.language import index, total
 from derive.moments.laws import gaussian, mean_variance, orthogonal, shaped, uniform
 from derive.moments.nodes import Covariance, Expect, Variance
 from derive.source import GLOROT, HE, HERE, LECUN
@@ -96,6 +104,52 @@ def fixed_token_claims() -> list[Claim]:
             },
         ),
     ]
+
+
+def any_token_claims() -> list[Claim]:
+    """Within-row variance of scores for tokens of any kind, and with any queries and keys."""
+    laws = fixed_tokens(mean_variance(0, SIGMA_Q**2), mean_variance(0, SIGMA_K**2))
+    lengths = total(G[i, i], i, n) / n
+    spread = lengths - sympy.Sum(G[j, l], (l, 0, n - 1), (j, 0, n - 1)) / n**2
+    return [
+        claim_of(
+            "variance.arbitrary_tokens",
+            en="Mean within-row variance of self-attention scores for any tokens: mean ‖x‖² times mean ‖x − x̄‖²",
+            ja="任意のトークンに対する自己注意スコアの平均行内分散:‖x‖² の平均と ‖x − x̄‖² の平均の積",
+            lhs=Expect(row_variance_of(S, n)),
+            rhs=d_k * UNIT * lengths * spread,
+            laws=(*laws, AtLeast(n, 1)),
+            source=HERE,
+            observable="score_row_variance",
+            note={
+                "en": "The second factor is the mean of ⟨x_i, x_i⟩ less the mean of all ⟨x_j, x_l⟩.",
+                "ja": "第 2 因子は ⟨x_i, x_i⟩ の平均から全 ⟨x_j, x_l⟩ の平均を引いたもの。",
+            },
+        ),
+        claim_of(
+            "variance.any_data",
+            en="Within-row variance of scores of any data: second moments of queries with the covariance of keys",
+            ja="任意のデータのスコアの行内分散:クエリの 2 次モーメントとキーの共分散のトレース",
+            lhs=row_variance_of(CROSS, m),
+            rhs=_trace_of_moments(),
+            laws=(CROSS_SCORES, AtLeast(n, 1), AtLeast(m, 1)),
+            source=HERE,
+            observable="score_row_variance",
+            rule="normal-form",
+            note={
+                "en": "Pure algebra: nothing is random. Σ_ab M_ab V_ab with M = QᵀQ/n and V the keys' covariance.",
+                "ja": "純粋な代数で、確率は使わない。M = QᵀQ/n、V はキーの共分散。",
+            },
+        ),
+    ]
+
+
+def _trace_of_moments() -> Any:
+    a, b = index("a"), index("b")
+    second = total(Q[i, a] * Q[i, b], i, n) / n
+    means = total(K[j, a], j, m) / m * (total(K[j, b], j, m) / m)
+    covariance = total(K[j, a] * K[j, b], j, m) / m - means
+    return sympy.Sum(second * covariance, (b, 0, d_k - 1), (a, 0, d_k - 1))
 
 
 def random_token_claims() -> list[Claim]:

@@ -14,6 +14,9 @@ import sympy
 from derive.assumptions import AtLeast, RandomEntries
 from derive.catalogue import Claim
 from derive.families._moments import (
+    COV,
+    COV_K,
+    COV_Q,
     CROSS,
     MU_K,
     MU_Q,
@@ -25,6 +28,7 @@ from derive.families._moments import (
     claim_of,
     d_k,
     entry_of,
+    gaussian_field,
     i,
     independent_rows,
     j,
@@ -37,12 +41,14 @@ from derive.families._moments import (
     vectors,
 )
 from derive.families._variance_self_attention import (
+    any_token_claims,
     bias_and_head_claims,
     fixed_token_claims,
     initialisation_claims,
     random_token_claims,
     tied_claims,
 )
+from derive.language import index, total
 from derive.moments.laws import gaussian, mean_variance, shaped, uniform
 from derive.moments.model import GaussianPair
 from derive.moments.nodes import Covariance, Cumulant, ExcessKurtosis, Expect, Skewness, Variance
@@ -56,6 +62,7 @@ def claims() -> list[Claim]:
         *_correlated(),
         *_rows(),
         *fixed_token_claims(),
+        *any_token_claims(),
         *random_token_claims(),
         *tied_claims(),
         *bias_and_head_claims(),
@@ -204,6 +211,8 @@ def _correlated() -> list[Claim]:
     pair = RandomEntries((q, k), GaussianPair((MU_Q, MU_K), (SIGMA_Q, SIGMA_K), RHO))
     zero = RandomEntries((q, k), GaussianPair((sympy.S.Zero, sympy.S.Zero), (SIGMA_Q, SIGMA_K), RHO))
 
+    a, b = index("a"), index("b")
+
     def cumulant(r: int) -> Any:
         # d (r−1)!/2 [(1+ρ)^r + (−1)^r (1−ρ)^r] (σ_q σ_k)^r
         bracket = (1 + RHO) ** r + (-1) ** r * (1 - RHO) ** r
@@ -253,6 +262,26 @@ def _correlated() -> list[Claim]:
             rhs=cumulant(4),
             laws=(zero,),
             source=HERE,
+        ),
+        claim_of(
+            "variance.covariances_mean",
+            en="Mean of a score, q and k centred Gaussian with any covariances: tr C",
+            ja="スコアの平均(共分散が任意の平均 0 ガウス):tr C",
+            lhs=Expect(SCORE),
+            rhs=total(COV[a, a], a, d_k),
+            laws=gaussian_field(),
+            source=HERE,
+            observable="score_mean",
+        ),
+        claim_of(
+            "variance.covariances",
+            en="Variance of a score, q and k centred Gaussian with any covariances: tr(Σ_q Σ_k) + tr(C²)",
+            ja="スコアの分散(共分散が任意の平均 0 ガウス):tr(Σ_q Σ_k) + tr(C²)",
+            lhs=Variance(SCORE),
+            rhs=sympy.Sum(COV_Q[a, b] * COV_K[b, a] + COV[a, b] * COV[b, a], (b, 0, d_k - 1), (a, 0, d_k - 1)),
+            laws=gaussian_field(),
+            source=HERE,
+            observable="score_variance",
         ),
         claim_of(
             "variance.aligned_power",

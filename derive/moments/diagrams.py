@@ -22,7 +22,7 @@ from typing import Any
 import sympy
 
 from derive.errors import MomentError
-from derive.moments.model import Family, Model
+from derive.moments.model import Family, GaussianField, Model
 from derive.moments.nodes import PowerSum
 from derive.moments.reader import Factor, Polynomial, Product
 
@@ -40,11 +40,15 @@ class _Slot:
 
 @dataclass(frozen=True)
 class _Grouping:
-    """One way to group a family's entries: what it joins, its cumulants, and how many ways are like it."""
+    """One way to group a family's entries: what it joins, its cumulants, and how many ways are like it.
+
+    entries: covariances between places that it brings in, as entries of fixed arrays.
+    """
 
     joins: tuple[_Union, ...]
     cumulants: tuple[tuple[int, ...], ...]
     ways: int = 1
+    entries: tuple[tuple[Any, tuple[int, ...]], ...] = ()
 
 
 def expect_by_diagrams(polynomial: Polynomial, model: Model) -> Any:
@@ -106,11 +110,14 @@ def _expect_product(product: Product, model: Model) -> Any:
     groupings = []
     for rank, number in enumerate(order):
         slots, family = diagram.slots[number], model.families[number]
+        if isinstance(family.law, GaussianField):
+            groupings.append(list(_pairings(slots, family.law)))
+            continue
         symmetric = rank == 0 and _one_a_copy(diagram, number)
         listed = _grouped_by_type(slots, family, diagram) if symmetric else list(_all_groupings(slots, family, diagram))
         groupings.append(listed)
     counts: Counter[tuple[Any, ...]] = Counter()
-    _walk(diagram, groupings, list(range(len(diagram.sizes))), (), 1, counts)
+    _walk(diagram, groupings, list(range(len(diagram.sizes))), (), (), 1, counts)
     return sympy.Add(*(times * _value(key, model, order) for key, times in counts.items()))
 
 
@@ -124,17 +131,19 @@ def _walk(
     groupings: list[list[_Grouping]],
     leader: list[int],
     chosen: tuple[tuple[tuple[int, ...], ...], ...],
+    entries: tuple[tuple[Any, tuple[int, ...]], ...],
     ways: int,
     counts: Counter[tuple[Any, ...]],
 ) -> None:
     """Choose a grouping for one family after the other, joining indices as we go; stop where two rows would meet."""
     if len(chosen) == len(groupings):
-        counts[(chosen, _classes(diagram, leader))] += ways
+        counts[(chosen, _classes(diagram, leader, entries))] += ways
         return
     for grouping in groupings[len(chosen)]:
         joined = _joined(diagram, leader, grouping.joins)
         if joined is not None:
-            _walk(diagram, groupings, joined, (*chosen, grouping.cumulants), ways * grouping.ways, counts)
+            more = (*entries, *grouping.entries)
+            _walk(diagram, groupings, joined, (*chosen, grouping.cumulants), more, ways * grouping.ways, counts)
 
 
 def _joined(diagram: _Diagram, leader: list[int], joins: tuple[_Union, ...]) -> list[int] | None:
@@ -171,6 +180,19 @@ def _all_groupings(slots: list[_Slot], family: Family, diagram: _Diagram) -> Ite
             left = [s for s in slots[1:] if s not in others]
             for tail in _all_groupings(left, family, diagram):
                 yield _Grouping(_block_joins(block) + tail.joins, tuple(sorted((counts, *tail.cumulants))))
+
+
+def _pairings(slots: list[_Slot], field: GaussianField) -> Iterator[_Grouping]:
+    """Every way to pair the entries of a Gaussian field (Isserlis); a pair joins nothing and brings its covariance."""
+    if not slots:
+        yield _Grouping((), ())
+        return
+    for partner in slots[1:]:
+        one, other = sorted((slots[0], partner), key=lambda s: s.member)
+        entry = (field.covariances[one.member, other.member], one.nodes + other.nodes)
+        left = [s for s in slots[1:] if s is not partner]
+        for tail in _pairings(left, field):
+            yield _Grouping((), (), 1, (entry, *tail.entries))
 
 
 def _grouped_by_type(slots: list[_Slot], family: Family, diagram: _Diagram) -> list[_Grouping]:
@@ -228,7 +250,7 @@ def _block_joins(block: tuple[_Slot, ...]) -> tuple[_Union, ...]:
     return tuple((a, b) for slot in block[1:] for a, b in zip(head, slot.nodes, strict=True))
 
 
-def _classes(diagram: _Diagram, leader: list[int]) -> tuple[Any, ...]:
+def _classes(diagram: _Diagram, leader: list[int], entries: tuple[tuple[Any, tuple[int, ...]], ...]) -> tuple[Any, ...]:
     """What the joined indices come to: sizes of free classes, and sums over the fixed arrays."""
 
     def lead(node: int) -> int:
@@ -237,7 +259,7 @@ def _classes(diagram: _Diagram, leader: list[int]) -> tuple[Any, ...]:
         return node
 
     networks: dict[Any, list[tuple[Any, tuple[int, ...]]]] = defaultdict(list)
-    fixed = [(array, tuple(lead(node) for node in nodes)) for array, nodes in diagram.fixed]
+    fixed = [(array, tuple(lead(node) for node in nodes)) for array, nodes in (*diagram.fixed, *entries)]
     component = _components(fixed, diagram)
     for number, factor in enumerate(fixed):
         networks[component[number]].append(factor)
@@ -274,21 +296,28 @@ def _network(diagram: _Diagram, factors: list[tuple[Any, tuple[int, ...]]]) -> A
         raise MomentError(
             f"a sum over {len(bound)} joint indices of fixed arrays is more than the diagrams put in order"
         )
+    symmetric = diagram.model.symmetric
     candidates = []
     for order in permutations(bound):
         number = {node: place for place, node in enumerate(order)}
         shape = tuple(str(diagram.sizes[node]) for node in order)
-        text = sorted(
-            (str(array), tuple(f"#{number[n]}" if n in number else str(diagram.labels[n]) for n in nodes))
+        named = (
+            (array, [f"#{number[n]}" if n in number else str(diagram.labels[n]) for n in nodes])
             for array, nodes in factors
         )
+        text = sorted((str(a), tuple(sorted(names) if a in symmetric else names)) for a, names in named)
         candidates.append((shape, text, order))
     _, _, order = min(candidates, key=lambda c: (c[0], c[1]))
     binder = {node: sympy.Symbol(f"a_{place}", integer=True) for place, node in enumerate(order)}
     taken = {str(label) for label in diagram.labels.values()}
     if taken & {str(b) for b in binder.values()}:
         raise MomentError("row labels named a_0, a_1, … are taken by the sums over fixed arrays: rename the rows")
-    body = sympy.Mul(*(array[tuple(binder.get(n, diagram.labels.get(n)) for n in nodes)] for array, nodes in factors))
+
+    def entry(array: Any, nodes: tuple[int, ...]) -> Any:
+        indices = [binder.get(n, diagram.labels.get(n)) for n in nodes]
+        return array[tuple(sorted(indices, key=str) if array in symmetric else indices)]
+
+    body = sympy.Mul(*(entry(array, nodes) for array, nodes in factors))
     limits = [(binder[node], 0, diagram.sizes[node] - 1) for node in order]
     return sympy.Sum(body, *limits) if limits else body
 

@@ -18,7 +18,7 @@ import sympy
 
 from derive.errors import MomentError, StatementError
 from derive.moments.laws import Law, Support, Uncorrelated, gaussian
-from derive.moments.model import GaussianPair, Model
+from derive.moments.model import GaussianField, GaussianPair, Model
 from derive.moments.nodes import Expect, PowerSum, in_expectations
 
 Value = Any
@@ -170,6 +170,8 @@ def to_fraction(value: Any) -> Fraction:
 
 def support_of(law: Any, top: int, values: Mapping[Any, Any]) -> tuple[tuple[tuple[Fraction, ...], Fraction], ...]:
     """Outcomes ((one value a member), weight) of a law at numbers for its symbols, right up to moments of order top."""
+    if isinstance(law, GaussianField):
+        raise MomentError("a Gaussian field has no law at one place to enumerate")
     if isinstance(law, Uncorrelated):
         law = gaussian(0, law.variance)
     if isinstance(law, Law):
@@ -209,7 +211,7 @@ def enumerated(statement: Any, model: Model, values: Mapping[Any, Any], *, most:
     bodies = [compiled(body) for _, body in split]
     symbols = {s: to_fraction(v) for s, v in values.items()}
     touched = _touched(bodies, model, symbols)
-    fixed = {array: {place: fixed_entry(place) for place in touched[array]} for array in model.fixed}
+    fixed: dict[Any, Mapping[Place, Any]] = {array: FixedEntries(array in model.symmetric) for array in model.fixed}
     choices = [
         (family.members, place, support_of(family.law, _top(means, family.members, place, values), values))
         for family in model.families
@@ -243,7 +245,7 @@ def _add_up(
     bodies: list[_Function], choices: list[Any], symbols: Mapping[Any, Any], fixed: Mapping[Any, Any]
 ) -> list[Fraction]:
     totals = [Fraction(0)] * len(bodies)
-    arrays: dict[Any, Any] = {a: dict(v) for a, v in fixed.items()}
+    arrays: dict[Any, Any] = dict(fixed)
     for members, _, _ in choices:
         arrays.update({a: {} for a in members})
     for outcome in product(*(support for _, _, support in choices)):
@@ -263,6 +265,18 @@ def fixed_entry(place: Place) -> Fraction:
     return Fraction((row + 1) * (2 - column) + (row * row + 3 * column) % 5 - 2, 1 + (row + column) % 2)
 
 
+class FixedEntries(dict[Place, Any]):
+    """A fixed array filled in as it is looked at; symmetric: equal to its transpose."""
+
+    def __init__(self, symmetric: bool) -> None:
+        super().__init__()
+        self.symmetric = symmetric
+
+    def __missing__(self, place: Place) -> Fraction:
+        self[place] = fixed_entry(tuple(sorted(place)) if self.symmetric else place)
+        return self[place]
+
+
 def _touched(bodies: list[_Function], model: Model, symbols: Mapping[Any, Any]) -> dict[Any, set[Place]]:
     names = [a for family in model.families for a in family.members] + list(model.fixed)
     arrays: dict[Any, Any] = {a: _Recording() for a in names}
@@ -277,16 +291,14 @@ def at(expr: Any, model: Model, values: Mapping[Any, Any]) -> Any:
     Roots are allowed: what `compiled` can't walk is left to SymPy after its sums over fixed arrays are put in.
     """
     symbols = {s: to_fraction(v) for s, v in values.items()}
-    arrays: dict[Any, Any] = {a: _Fixed() for a in model.fixed}
-    put = {}
-    for node in expr.atoms(PowerSum, sympy.Sum, sympy.Indexed):
-        if isinstance(node, sympy.Indexed) and any(node in s.atoms(sympy.Indexed) for s in expr.atoms(sympy.Sum)):
-            continue
-        value = Fraction(compiled(node)(World(symbols, arrays)))
-        put[node] = sympy.Rational(value.numerator, value.denominator)
-    return expr.xreplace(put).xreplace({s: sympy.sympify(v, strict=True) for s, v in values.items()})
+    arrays: dict[Any, Any] = {a: FixedEntries(a in model.symmetric) for a in model.fixed}
+    return _with_numbers(expr, World(symbols, arrays)).xreplace(
+        {s: sympy.sympify(v, strict=True) for s, v in values.items()}
+    )
 
 
-class _Fixed(dict[Place, Any]):
-    def __missing__(self, place: Place) -> Fraction:
-        return fixed_entry(place)
+def _with_numbers(expr: Any, world: World) -> Any:
+    if isinstance(expr, (sympy.Sum, sympy.Indexed, PowerSum)):
+        value = Fraction(compiled(expr)(world))
+        return sympy.Rational(value.numerator, value.denominator)
+    return expr.func(*(_with_numbers(a, world) for a in expr.args)) if expr.args else expr

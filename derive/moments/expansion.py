@@ -17,9 +17,9 @@ import sympy
 from derive.errors import MomentError
 from derive.moments import algebra
 from derive.moments.algebra import Poly
-from derive.moments.enumeration import Place, World, compiled, fixed_entry, scalars_out, to_fraction
+from derive.moments.enumeration import FixedEntries, Place, World, compiled, scalars_out, to_fraction
 from derive.moments.laws import Law
-from derive.moments.model import Model
+from derive.moments.model import GaussianField, Model
 from derive.moments.nodes import Expect, in_expectations
 
 # Products of terms that one multiplication may form.
@@ -69,42 +69,53 @@ class _Random(dict[Place, Any]):
         return self[place]
 
 
-class _Fixed(dict[Place, Any]):
-    def __missing__(self, place: Place) -> Fraction:
-        return fixed_entry(place)
-
-
 def expanded_at(statement: Any, model: Model, values: Mapping[Any, Any]) -> Any:
     """The statement's exact value at numbers for its sizes, scalars and row labels, as a SymPy number."""
     opened = in_expectations(sympy.sympify(statement, strict=True))
     symbols = {s: to_fraction(v) for s, v in values.items()}
-    arrays: dict[Any, Any] = {a: _Fixed() for a in model.fixed}
+    arrays: dict[Any, Any] = {a: FixedEntries(a in model.symmetric) for a in model.fixed}
     for number, family in enumerate(model.families):
         arrays |= {a: _Random(number, member) for member, a in enumerate(family.members)}
     put = {}
     for node in opened.atoms(Expect):
         scalar, body = scalars_out(node.args[0])
-        total = _mean(_poly(compiled(body)(World(symbols, arrays))), model, values)
+        total = _mean(_poly(compiled(body)(World(symbols, arrays))), model, values, arrays)
         put[node] = scalar * sympy.Rational(total.numerator, total.denominator)
     return opened.xreplace(put).xreplace({s: sympy.sympify(v, strict=True) for s, v in values.items()})
 
 
-def _mean(poly: Poly, model: Model, values: Mapping[Any, Any]) -> Fraction:
+def _mean(poly: Poly, model: Model, values: Mapping[Any, Any], arrays: Mapping[Any, Any]) -> Fraction:
     known: dict[Any, Fraction] = {}
     total = Fraction(0)
     for monomial, coefficient in poly.items():
         places: dict[tuple[int, Place], Counter[int]] = {}
+        fields: dict[int, list[tuple[int, Place]]] = {}
         for (family, member, place), exponent in monomial:
-            places.setdefault((family, place), Counter())[member] += exponent
+            if isinstance(model.families[family].law, GaussianField):
+                fields.setdefault(family, []).extend([(member, place)] * exponent)
+            else:
+                places.setdefault((family, place), Counter())[member] += exponent
         value = coefficient
         for (number, _), counts in places.items():
             key = (number, tuple(sorted(counts.items())))
             if key not in known:
                 known[key] = _entry_moment(model, number, counts, values)
             value *= known[key]
-            if not value:
-                break
+        for number, entries in fields.items():
+            value *= _isserlis(entries, model.families[number].law, arrays)
         total += value
+    return total
+
+
+def _isserlis(entries: list[tuple[int, Place]], field: GaussianField, arrays: Mapping[Any, Any]) -> Fraction:
+    """E of a product of jointly Gaussian entries: the first is paired with each of the others in turn."""
+    if not entries:
+        return Fraction(1)
+    total = Fraction(0)
+    for partner in range(1, len(entries)):
+        (m, a), (p, b) = sorted((entries[0], entries[partner]), key=lambda entry: entry[0])
+        covariance = arrays[field.covariances[m, p]][a + b]
+        total += covariance * _isserlis(entries[1:partner] + entries[partner + 1 :], field, arrays)
     return total
 
 

@@ -24,9 +24,10 @@ from sympy.utilities.iterables import multiset_partitions
 from derive.errors import MomentError, StatementError
 from derive.moments import algebra
 from derive.moments.algebra import Poly
-from derive.moments.model import Model
+from derive.moments.diagrams import expect_by_diagrams
+from derive.moments.model import GaussianField, Model
 from derive.moments.nodes import PowerSum
-from derive.moments.reader import Factor, Piece, Polynomial, Product, in_pieces
+from derive.moments.reader import Factor, Piece, Polynomial, Product, in_pieces, read
 
 # A multiset of hashable things, in one canonical order.
 Bag = tuple[tuple[Any, int], ...]
@@ -61,6 +62,10 @@ class _Form:
 
 def expect_by_layers(polynomial: Polynomial, model: Model) -> Any:
     """E of a polynomial in pieces, expanded. Raises NotLayered where the route does not apply."""
+    if any(isinstance(family.law, GaussianField) for family in model.families):
+        raise NotLayered(
+            "components of a Gaussian field depend on each other, so a score is no sum of independent terms"
+        )
     for product in polynomial:
         model.check_order(product)
     terms = [value * _expect_term(product, model) for product, value in polynomial.items() if value != 0]
@@ -72,6 +77,9 @@ def _expect_term(product: Product, model: Model) -> Any:
     try:
         return algebra.expression_of(_expect_product(product, model))
     except NotLayered as reason:
+        whole = _fixed_rows_summed(product, model)
+        if whole is not None:
+            return whole
         for size in sorted({s for piece, _ in product for s in piece.sizes}, key=str):
             try:
                 split = _rows_split(product, size, model)
@@ -82,12 +90,37 @@ def _expect_term(product: Product, model: Model) -> Any:
         raise reason
 
 
-def _rows_split(product: Product, size: Any, model: Model) -> Polynomial:
-    """Sums over rows of random arrays, as falling factorials times products at rows that differ.
+def _fixed_rows_summed(product: Product, model: Model) -> Any:
+    """Sums over rows of fixed arrays, taken outside the expectation: Σ_i E f(i) for a row i held fast.
 
-    Σ over r row indices = Σ over set partitions of them into b classes of equal rows, N(N−1)…(N−b+1) ways each, since
-    rows of arrays with independent, alike entries are exchangeable.
+    E is linear, and what row of a fixed array an index names never decides an expectation, so i may be any row, the
+    same as another or not. Returns None where there is no such sum. The sum over i of power sums is put into the
+    form of the diagrams, which here only sort: nothing random is left.
     """
+    factors, sizes = _flat(product)
+    random = {i for f in factors if model.place(f.array) is not None for i in _bound(f)}
+    beside = {b for f in factors if model.place(f.array) is None for b in _bound(f)} - random
+    # An index that only fixed arrays have: a row, unless nothing else is left to hold the piece together.
+    if not beside:
+        return None
+    label = {b: sympy.Dummy(f"r{b}", integer=True) for b in sorted(beside)}
+    placed = tuple(Factor(f.array, tuple(label.get(i, i) for i in f.indices)) for f in factors)
+    split = in_pieces(sympy.S.One, placed, {b: s for b, s in sizes.items() if b not in label})
+    held = sympy.expand(sympy.Add(*(value * _expect_term(one, model) for one, value in split.items())))
+    opened = held.xreplace({node: node.opened() for node in held.atoms(PowerSum)})
+    limits = [(label[b], 0, sizes[b] - 1) for b in label]
+    # One term at a time: scalars such as 1/d_k stand outside what can be read as a sum over arrays.
+    terms = (_separated(term) for term in sympy.Add.make_args(opened))
+    return sympy.Add(*(scalar * expect_by_diagrams(read(sympy.Sum(body, *limits)), model) for scalar, body in terms))
+
+
+def _separated(term: Any) -> tuple[Any, Any]:
+    arrays = [f for f in sympy.Mul.make_args(term) if f.has(sympy.Indexed)]
+    return sympy.Mul(*(f for f in sympy.Mul.make_args(term) if not f.has(sympy.Indexed))), sympy.Mul(*arrays)
+
+
+def _flat(product: Product) -> tuple[list[Factor], dict[int, Any]]:
+    """All factors of a product of pieces, with summed indices numbered through."""
     factors: list[Factor] = []
     sizes: dict[int, Any] = {}
     for piece, times in product:
@@ -97,6 +130,16 @@ def _rows_split(product: Product, size: Any, model: Model) -> Polynomial:
             factors += [
                 Factor(f.array, tuple(i + shift if isinstance(i, int) else i for i in f.indices)) for f in piece.factors
             ]
+    return factors, sizes
+
+
+def _rows_split(product: Product, size: Any, model: Model) -> Polynomial:
+    """Sums over rows of random arrays, as falling factorials times products at rows that differ.
+
+    Σ over r row indices = Σ over set partitions of them into b classes of equal rows, N(N−1)…(N−b+1) ways each, since
+    rows of arrays with independent, alike entries are exchangeable.
+    """
+    factors, sizes = _flat(product)
     rows = [b for b, s in sizes.items() if s == size]
     if any(model.place(f.array) is None for f in factors if set(_bound(f)) & set(rows)):
         raise NotLayered("rows of a fixed array are summed over")

@@ -7,7 +7,7 @@ Does not: infer independence; `RandomEntries` states it.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -38,6 +38,22 @@ class GaussianPair:
 
     def __str__(self) -> str:
         return f"jointly Gaussian, means {self.means}, deviations {self.deviations}, correlation {self.correlation}"
+
+
+@dataclass(frozen=True, eq=False)
+class GaussianField:
+    """Vectors that are jointly Gaussian and centred, with any covariance between their places.
+
+    covariances: {(m, p): array} for members m ≤ p, E[x_m(a) x_p(b)] = array[a, b]; an array with m = p is symmetric.
+    """
+
+    covariances: Mapping[tuple[int, int], Any]
+
+    def joint_cumulant(self, counts: tuple[int, ...]) -> Any:
+        raise MomentError("a Gaussian field has covariances between places, not cumulants at one place")
+
+    def __str__(self) -> str:
+        return "jointly Gaussian, centred, covariances " + ", ".join(str(a) for a in self.covariances.values())
 
 
 @dataclass(frozen=True)
@@ -83,11 +99,15 @@ def _below(counts: tuple[int, ...]) -> Iterable[tuple[int, ...]]:
 
 @dataclass(frozen=True)
 class Model:
-    """Families of random arrays, and the arrays that are fixed. distinct: pairs of row labels said to differ."""
+    """Families of random arrays, and the arrays that are fixed.
+
+    distinct: pairs of row labels said to differ. symmetric: fixed matrices that equal their transpose.
+    """
 
     families: tuple[Family, ...]
     fixed: frozenset[Any]
     distinct: frozenset[frozenset[Any]] = frozenset()
+    symmetric: frozenset[Any] = frozenset()
 
     def place(self, array: Any) -> tuple[int, int] | None:
         """(family, member) of a random array, or None when the array is fixed. Raises when it is neither."""
@@ -132,18 +152,23 @@ def model_of(assumptions: Iterable[Any]) -> Model:
             fixed.add(one.array)
         elif isinstance(one, Distinct):
             distinct.add(frozenset((one.first, one.second)))
+    symmetric: set[Any] = set()
+    for family in families:
+        if isinstance(family.law, GaussianField):
+            fixed |= set(family.law.covariances.values())
+            symmetric |= {array for (m, p), array in family.law.covariances.items() if m == p}
     arrays = [a for family in families for a in family.members] + list(fixed)
     twice = sorted({str(a) for a in arrays if arrays.count(a) > 1})
     if twice:
         raise StatementError(f"{', '.join(twice)}: more than one law, or a law and FixedArray; give each array one")
-    return Model(tuple(families), frozenset(fixed), frozenset(distinct))
+    return Model(tuple(families), frozenset(fixed), frozenset(distinct), frozenset(symmetric))
 
 
 def _family(entry: RandomEntries) -> Family:
-    wanted = {1: (Law, Uncorrelated), 2: (GaussianPair,)}.get(len(entry.arrays))
-    if wanted is None or not isinstance(entry.law, wanted):
+    wanted = {1: (Law, Uncorrelated), 2: (GaussianPair,)}.get(len(entry.arrays), ())
+    if not isinstance(entry.law, (*wanted, GaussianField)):
         raise InputError(
-            f"RandomEntries: expected one array with a Law or two with a GaussianPair, "
+            f"RandomEntries: expected one array with a Law, two with a GaussianPair, or a GaussianField, "
             f"got {len(entry.arrays)} with {type(entry.law).__name__}"
         )
     if len({a.shape for a in entry.arrays}) != 1:

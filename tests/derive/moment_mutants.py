@@ -79,6 +79,7 @@ def _candidates(claim: Claim) -> Iterator[Any]:
         if a in by_name and b in by_name:
             yield replaced(rhs, {by_name[a]: by_name[b], by_name[b]: by_name[a]})
             yield replaced(rhs, {by_name[a]: by_name[b]})
+    yield from (rhs**2, rhs + 1, rhs - 1)
 
 
 def _not_zero(claim: Claim) -> Iterator[Any]:

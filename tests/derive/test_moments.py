@@ -13,10 +13,11 @@ from hypothesis import strategies as st
 from scipy import stats
 
 from derive import moments
-from derive.assumptions import Distinct, FixedArray, RandomEntries
+from derive.assumptions import Defined, Distinct, FixedArray, RandomEntries
 from derive.errors import InputError, MomentError, StatementError
 from derive.language import array, index, scalar, size, total
 from derive.moments import algebra
+from derive.moments.definitions import opened, with_fresh_binders
 from derive.moments.diagrams import expect_by_diagrams
 from derive.moments.enumeration import at, enumerated, matching_support
 from derive.moments.expansion import expanded_at
@@ -506,3 +507,42 @@ def test_a_pair_law_gives_its_joint_moments() -> None:
     values = {d_k: sympy.Integer(2)}
     node = Variance(total(Q[c] * K[c], c, d_k))
     assert enumerated(node, model, values) == expanded_at(node, model, values) == 2 * 36 * (1 + sympy.Rational(9, 25))
+
+
+# ---- abbreviations
+
+
+def test_abbreviations_are_opened_without_capture() -> None:
+    s, row = array("S", n, n), index("r")
+    body = total(Q[c] * X[i, c] * X[j, c], c, d_model)
+    definition = Defined(s, (i, j), body)
+    # The indices that are put in have the names of the body's own binder, and of each other.
+    crossed = opened(s[c, i], [definition])
+    assert crossed.free_symbols >= {c, i}
+    (binder,) = (limit[0] for limit in crossed.limits)
+    assert binder not in (c, i, j)
+    assert crossed.function == Q[binder] * X[c, binder] * X[i, binder]
+    swapped = opened(s[j, i], [definition])
+    assert swapped.function.has(X[j, swapped.limits[0][0]])
+    summed = opened(total(s[row, row], row, n), [definition])
+    # SymPy joins sums that stand inside each other, innermost first.
+    (binder, *_), outer = summed.limits
+    assert outer == (row, 0, n - 1)
+    assert summed.function == Q[binder] * X[row, binder] ** 2
+
+
+def test_definitions_in_a_circle_are_refused() -> None:
+    s, t = array("S", n), array("T", n)
+    with pytest.raises(StatementError, match="circle"):
+        opened(s[i], [Defined(s, (i,), t[i]), Defined(t, (i,), s[i])])
+
+
+def test_binders_of_one_name_inside_each_other() -> None:
+    inner = total(X[i, c], c, d_model)
+    nested = total(Q[c] * inner, c, d_k)
+    fresh = with_fresh_binders(nested)
+    assert len({limit[0] for s in fresh.atoms(sympy.Sum) for limit in s.limits}) == 2
+    double = sympy.Sum(X[i, c] * Q[a], (c, 0, d_model - 1), (a, 0, d_k - 1))
+    renamed = with_fresh_binders(double)
+    assert {limit[0].name for limit in renamed.limits} == {"c", "a"}
+    assert not renamed.function.free_symbols & {a, c}
