@@ -15,6 +15,8 @@ _HOMES: dict[str, str] = {
     "assert_attention": "verify.checking.api",
     "CheckResult": "verify.checking.result",
     "Finding": "verify.checking.result",
+    "crosscheck": "verify.crosschecks",
+    "CrossCheck": "verify.crosschecks",
     "study": "verify.studies.run",
     "StudyResult": "verify.studies.study",
 }

@@ -8,6 +8,7 @@ Does not: simplify, rearrange or cache anything but abbreviations.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from fractions import Fraction
 from typing import Any
 
 import sympy
@@ -23,6 +24,9 @@ _FUNCTIONS: dict[Any, str] = {
     sympy.tanh: "tanh",
     sympy.erf: "erf",
     sympy.Abs: "abs",
+    sympy.sin: "sin",
+    sympy.cos: "cos",
+    sympy.cosh: "cosh",
     sympy.gamma: "gamma",
     sympy.loggamma: "loggamma",
     sympy.digamma: "digamma",
@@ -49,10 +53,14 @@ class Evaluation:
         self._definitions = {str(d.array.label if hasattr(d.array, "label") else d.array): d for d in definitions}
         self._moved: dict[Entry, Any] = {}
         self._kept: dict[Entry, Any] = {}
+        self._free: dict[Any, int] = {}
 
     def value(self, expr: Any, bound: Mapping[Any, int] | None = None) -> Any:
         """The value of an expression; bound: binders and free indices → integers."""
-        return self._value(sympy.sympify(expr, strict=True), dict(bound or {}))
+        free = dict(bound or {})
+        if free != self._free:
+            self._free, self._kept = free, {}
+        return self._value(sympy.sympify(expr, strict=True), free)
 
     # -- nodes ------------------------------------------------------------------------------------------------------
 
@@ -99,7 +107,9 @@ class Evaluation:
         if entry in self._kept:
             return self._kept[entry]
         definition = self._definitions[entry[0]]
-        found = self._value(definition.body, dict(zip(definition.indices, entry[1], strict=True)))
+        # A body may speak of the statement's free indices beside its own.
+        own = dict(zip(definition.indices, entry[1], strict=True))
+        found = self._value(definition.body, {**self._free, **own})
         self._kept[entry] = found
         return found
 
@@ -163,6 +173,28 @@ class Evaluation:
         truth = {"==": a == b, "!=": a != b, "<": a < b, "<=": a <= b, ">": a > b, ">=": a >= b}
         return bool(truth[condition.rel_op])
 
+    def _floor(self, expr: Any, at: dict[Any, int]) -> Any:
+        return self._a.exact(int(self._whole(expr.args[0], at).__floor__()))
+
+    def _modulo(self, expr: Any, at: dict[Any, int]) -> Any:
+        a, b = (self._integer(x, at) for x in expr.args)
+        return self._a.exact(a % b)
+
+    def _whole(self, expr: Any, at: dict[Any, int]) -> Fraction:
+        """A rational function of integers, exactly: floor must not see a rounded quotient."""
+        if expr.is_Rational:
+            return Fraction(int(expr.p), int(expr.q))
+        if expr.is_Add:
+            return sum((self._whole(a, at) for a in expr.args), Fraction(0))
+        if expr.is_Mul:
+            product = Fraction(1)
+            for a in expr.args:
+                product *= self._whole(a, at)
+            return product
+        if expr.is_Pow and expr.exp.is_Integer:
+            return self._whole(expr.base, at) ** int(expr.exp)
+        return Fraction(self._integer(expr, at))
+
     def _max(self, expr: Any, at: dict[Any, int]) -> Any:
         return self._a.largest([self._value(a, at) for a in expr.args])
 
@@ -205,6 +237,8 @@ _HANDLERS: dict[Any, Callable[[Evaluation, Any, dict[Any, int]], Any]] = {
     sympy.Product: Evaluation._product,
     sympy.KroneckerDelta: Evaluation._delta,
     sympy.Piecewise: Evaluation._piecewise,
+    sympy.floor: Evaluation._floor,
+    sympy.Mod: Evaluation._modulo,
     sympy.Max: Evaluation._max,
     sympy.Min: Evaluation._min,
     Diff: Evaluation._diff,

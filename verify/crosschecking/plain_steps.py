@@ -14,70 +14,120 @@ from typing import Any
 
 from verify.crosschecking.arithmetic import Rounded
 
-Matrix = list[list[Any]]
+Pair = tuple[Any, Any]
+Matrix = list[list[Pair]]
 
 
 class PlainSteps:
-    """Plain attention of q (n, d_k), k (m, d_k), v (m, d_v), given as nested lists of exact doubles.
+    """Plain attention with the row maximum subtracted before exp.
 
-    tau: the scale as a pair; shifted: whether the row maximum is subtracted before exp.
+    q (n, d_k), k (m, d_k), v (m, d_v): matrices of pairs (`exact_matrix` makes them from doubles, `product` from
+    other matrices). tau: the scale, a pair. bias: a matrix of pairs or None; keep: booleans (n, m) or None; softcap: a
+    double or None; sink: a double or None.
     """
 
-    def __init__(self, arithmetic: Rounded, q: Any, k: Any, v: Any, tau: Any, *, shifted: bool) -> None:
+    def __init__(
+        self,
+        arithmetic: Rounded,
+        q: Matrix,
+        k: Matrix,
+        v: Matrix,
+        tau: Pair,
+        *,
+        bias: Matrix | None = None,
+        keep: Any = None,
+        softcap: float | None = None,
+        sink: float | None = None,
+    ) -> None:
         self._a = arithmetic
         self._tau = tau
-        self.q, self.k, self.v = (self.matrix(x) for x in (q, k, v))
-        self.raw = self.product(self.q, transposed(self.k))
-        self.scores = self.scaled(self.raw)
-        self.weights, self.lse = self._softmax(shifted)
-        self.output = self.product(self.weights, self.v)
+        self.q, self.k, self.v = q, k, v
+        self._keep = keep
+        self.raw = product(arithmetic, q, transposed(k))
+        self.scores = [[arithmetic.mul([x, tau]) for x in row] for row in self.raw]
+        self.slope: Matrix | None = None
+        if softcap is not None:
+            self._cap(arithmetic.exact(softcap))
+        if bias is not None:
+            self.scores = [
+                [arithmetic.add([x, y]) for x, y in zip(r, b, strict=True)]
+                for r, b in zip(self.scores, bias, strict=True)
+            ]
+        self.weights, self.lse = self._softmax(None if sink is None else arithmetic.exact(sink))
+        self.output = product(arithmetic, self.weights, v)
 
-    def matrix(self, rows: Any) -> Matrix:
-        return [[self._a.exact(float(x)) for x in row] for row in rows]
+    def _cap(self, cap: Pair) -> None:
+        """s → c·tanh(s/c), and its slope 1 − tanh²."""
+        a = self._a
+        turned = [[a.function("tanh", quotient(a, x, cap)) for x in row] for row in self.scores]
+        self.scores = [[a.mul([cap, t]) for t in row] for row in turned]
+        self.slope = [[a.add([a.exact(1), negative(a.mul([t, t]))]) for t in row] for row in turned]
 
-    def product(self, a: Matrix, b: Matrix) -> Matrix:
-        add, mul = self._a.add, self._a.mul
-        columns = transposed(b)
-        return [[add([mul([x, y]) for x, y in zip(row, column, strict=True)]) for column in columns] for row in a]
-
-    def scaled(self, a: Matrix) -> Matrix:
-        return [[self._a.mul([x, self._tau]) for x in row] for row in a]
-
-    def _softmax(self, shifted: bool) -> tuple[Matrix, list[Any]]:
+    def _softmax(self, sink: Pair | None) -> tuple[Matrix, list[Pair]]:
         a = self._a
         weights, lse = [], []
-        for row in self.scores:
+        for i, row in enumerate(self.scores):
+            seen = [self._keep is None or bool(self._keep[i][j]) for j in range(len(row))]
+            logits = [x for x, s in zip(row, seen, strict=True) if s] + ([sink] if sink is not None else [])
             # The program subtracts the maximum of its own scores: a number known exactly to it, so only the
             # subtraction rounds; which shift it is does not change the exact weights.
-            top = a.exact(max(v for v, _ in row)) if shifted else a.exact(0)
-            moved = [a.add([x, (-top[0], top[1])]) for x in row] if shifted else row
-            e = [a.function("exp", x) for x in moved]
-            total = a.add(e)
-            weights.append([self.quotient(x, total) for x in e])
+            top = a.exact(max(v for v, _ in logits))
+            e = [
+                a.function("exp", a.add([x, negative(top)])) if s else a.exact(0)
+                for x, s in zip(row, seen, strict=True)
+            ]
+            own = [a.function("exp", a.add([sink, negative(top)]))] if sink is not None else []
+            total = a.add([*(x for x, s in zip(e, seen, strict=True) if s), *own])
+            weights.append([quotient(a, x, total) if s else a.exact(0) for x, s in zip(e, seen, strict=True)])
             lse.append(a.add([a.function("log", total), top]))
         return weights, lse
 
-    def quotient(self, x: Any, y: Any) -> Any:
-        return self._a.mul([x, self._a.power(y, self._a.exact(-1))])
-
-    def backward(self, grad: Any) -> dict[str, Matrix]:
-        """dv, dp, ds, dq, dk of Σ grad·output, by dS = P ∘ (dP − Σ_j P dP)."""
+    def backward(self, grad: Matrix, grad_lse: list[Pair] | None = None) -> dict[str, Any]:
+        """dv, ds, dq, dk, dscale of Σ grad·output + Σ grad_lse·lse, by dS = P ∘ (dP − Σ_j P dP + dlse)."""
         a, p = self._a, self.weights
-        g = self.matrix(grad)
-        dp = self.product(g, transposed(self.v))
+        dp = product(a, grad, transposed(self.v))
         ds: Matrix = []
-        for weights, row in zip(p, dp, strict=True):
-            pairs = [a.mul([x, y]) for x, y in zip(weights, row, strict=True)]
-            inner = a.add(pairs)
-            ds.append([a.mul([x, a.add([y, (-inner[0], inner[1])])]) for x, y in zip(weights, row, strict=True)])
+        for i, (weights, row) in enumerate(zip(p, dp, strict=True)):
+            inner = a.add([a.mul([x, y]) for x, y in zip(weights, row, strict=True)])
+            if grad_lse is not None:
+                inner = a.add([inner, negative(grad_lse[i])])
+            ds.append([a.mul([x, a.add([y, negative(inner)])]) for x, y in zip(weights, row, strict=True)])
+        into = ds
+        if self.slope is not None:
+            into = [[a.mul([x, y]) for x, y in zip(r, s, strict=True)] for r, s in zip(ds, self.slope, strict=True)]
+        pulled = product(a, into, self.k)
+        along = [a.mul([x, y]) for r, s in zip(self.q, pulled, strict=True) for x, y in zip(r, s, strict=True)]
         return {
-            "dv": self.product(transposed(p), g),
-            "dp": dp,
-            "ds": ds,
-            "dq": self.scaled(self.product(ds, self.k)),
-            "dk": self.scaled(self.product(transposed(ds), self.q)),
+            "dv": product(a, transposed(p), grad),
+            "dbias": ds,
+            "dq": self._scaled(pulled),
+            "dk": self._scaled(product(a, transposed(into), self.q)),
+            "dscale": a.add(along),
         }
 
+    def _scaled(self, m: Matrix) -> Matrix:
+        return [[self._a.mul([x, self._tau]) for x in row] for row in m]
 
-def transposed(a: Matrix) -> Matrix:
-    return [list(column) for column in zip(*a, strict=True)]
+
+def exact_matrix(a: Rounded, rows: Any) -> Matrix:
+    """Doubles as pairs."""
+    return [[a.exact(float(x)) for x in row] for row in rows]
+
+
+def product(a: Rounded, left: Matrix, right: Matrix) -> Matrix:
+    """A matrix product, sums in any order."""
+    columns = transposed(right)
+    return [[a.add([a.mul([x, y]) for x, y in zip(row, column, strict=True)]) for column in columns] for row in left]
+
+
+def quotient(a: Rounded, x: Pair, y: Pair) -> Pair:
+    found: Pair = a.mul([x, a.power(y, a.exact(-1))])
+    return found
+
+
+def negative(x: Pair) -> Pair:
+    return -x[0], x[1]
+
+
+def transposed(m: Matrix) -> Matrix:
+    return [list(column) for column in zip(*m, strict=True)]
