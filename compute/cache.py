@@ -41,6 +41,7 @@ class Cache:
         if capacity < 0:
             raise InputError(f"capacity is {capacity}: expected a number of tokens, at least 0")
         self.spec, self.capacity, self.length = spec, capacity, 0
+        self._dtype: Any = None
         self._keys: Array | None = None
         self._values: Array | None = None
 
@@ -69,7 +70,7 @@ class Cache:
             queries = rotary.rotate(xp, queries, rope.q_offset + start, rope)
         spec = replace(self.spec, causal="top-left", past=start, rope=None)
         out, lse = attention(queries, seen_k, seen_v, spec, return_lse=True, **options)
-        self._keys, self._values, self.length = keys, values, stop
+        self._keys, self._values, self.length, self._dtype = keys, values, stop, k.dtype
         out = out.astype(q.dtype, copy=False)
         return (out, lse) if return_lse else out
 
@@ -92,6 +93,8 @@ class Cache:
         if self._keys is None or self._values is None:
             shape, work = (*k.shape[:-2], self.capacity), work_dtype(k.dtype)
             return xp.zeros((*shape, k.shape[-1]), dtype=work), xp.zeros((*shape, v.shape[-1]), dtype=work)
+        if k.dtype != self._dtype:
+            raise InputError(f"k has dtype {k.dtype}, the cache was filled with {self._dtype}: expected one dtype")
         for name, new, held in (("k", k, self._keys), ("v", v, self._values)):
             if new.shape[:-2] != held.shape[:-2] or new.shape[-1] != held.shape[-1]:
                 raise InputError(
