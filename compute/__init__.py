@@ -31,7 +31,10 @@ if TYPE_CHECKING:
     from compute.calls import Gradients as Gradients
     from compute.calls import attention as attention
     from compute.calls import attention_backward as attention_backward
+    from compute.certificate import Certificate as Certificate
+    from compute.certificate import certify as certify
     from compute.emulate import emulated_attention as emulated_attention
+    from compute.enclosure import Enclosure as Enclosure
     from compute.formats import round_to as round_to
     from compute.functions import function_from as function_from
     from compute.layouts import packed_attention as packed_attention
@@ -70,6 +73,9 @@ _HOMES = {
     "Flash": "compute.bounds",
     "Tolerance": "compute.bounds",
     "tolerance": "compute.bounds",
+    "Certificate": "compute.certificate",
+    "certify": "compute.certificate",
+    "Enclosure": "compute.enclosure",
     "Spec": "compute.spec",
     "Rope": "compute.spec",
 }

@@ -95,6 +95,7 @@ class Prepared:
         self.kt = np.ascontiguousarray(head.k.T)
         self.nq, self.nk = norm_up(self.q, 1), norm_up(head.k, 1)
         self.nk_top = float(self.nk.max(initial=0.0))
+        self.nk_low = float(self.nk.min(initial=np.inf)) if m else 0.0
         self.slope = (d * U + self.kappa_q) * (1 + 8 * U)  # (S2) times |q||k|
         self.dust = ETA * (2 * d + 4) * (1 + float(np.abs(head.k).sum(axis=1).max(initial=0.0)))  # (S3)
         self.free, self.grid = exact_rows(self)
@@ -134,9 +135,11 @@ class Prepared:
 
 
 def _middle(v: F64) -> F64:
+    """A centre pays where the values of a column spread less than they are far from 0."""
     with np.errstate(over="ignore", invalid="ignore"):
         mean = v.mean(axis=0)
-    return np.where(np.isfinite(mean), mean, 0.0)
+        pays = np.abs(v - mean).max(axis=0) < np.abs(mean)
+    return np.where(np.isfinite(mean) & pays, mean, 0.0)
 
 
 def exact_rows(p: Prepared) -> tuple[Mask, Mask]:
@@ -342,6 +345,8 @@ def _radius(p: Prepared, t: Tile, e: Error, z: F64, spread: F64, heavy: F64, sha
     settings, m = p.settings, p.head.m
     with np.errstate(over="ignore", invalid="ignore"):
         size = np.abs(z)
+        if p.nk_low > 0:
+            spread = np.minimum(spread, heavy / p.nk_low * UP)
         whole = np.minimum(spread + np.abs(p.centre), p.top) * UP  # Σ p̂|v|
         g_value, g_norm = settings.term("N1", p.g_value), settings.term("N2", p.g_norm / (1 - p.g_norm))
         e1 = g_value / (1 - p.g_norm) * whole + (g_norm + settings.term("Z1", U)) * size

@@ -157,7 +157,7 @@ def _tile(
     e_delta = np.fmin(e_delta, _mean_error(p, t, e, inverse, squares, g_top, e_g, j0, j1, size, by_sums) + e_own) * UP
     e_g = (e_delta + e_dot) * UP
     if sums.dbias is not None and sums.dbias_rad is not None:
-        c_bias = (pi + 2 * U * (1 + pi) + settings.term("G6", 8 * U)) * inverse
+        c_bias = (pi + 2 * U * (1 + pi) + 8 * U) * inverse
         sums.dbias[rows, j0:j1] = g * inverse[:, None]
         spread = squares * c_bias[:, None] + w * ((1 + pi) * e_g * inverse * (1 + 4 * U))[:, None]
         sums.dbias_rad[rows, j0:j1] = (spread + (nu * g_top + 4 * ETA)[:, None]) * UP + FLOOR
