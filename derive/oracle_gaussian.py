@@ -42,14 +42,15 @@ _DIGAMMA_1 = -0.5772156649015329
 class Moments:
     """Of z under the weights y e^(-y) and y² e^(-y), functions of u.
 
-    var1, var2: variances. third2, fourth2: central moments under y² e^(-y). gap: its mean less that under y e^(-y).
+    var1, var2: variances. gap: mean under y² e^(-y) less that under y e^(-y). third2, fourth2: central moments under
+    y² e^(-y), or None when moments to order 2 were asked for.
     """
 
     var1: Array
     var2: Array
-    third2: Array
-    fourth2: Array
     gap: Array
+    third2: Array | None = None
+    fourth2: Array | None = None
 
 
 @dataclass(frozen=True)
@@ -80,23 +81,28 @@ class Table:
         return float(np.dot(body, np.exp((self.n - others) * self.log_a0))) * self.step
 
 
-def table(n: float, sigma: float, step: float = STEP, *, moments: bool = False) -> Table:
-    """The functions A for n logits of standard deviation sigma ≥ 0, on grids of about the given step."""
+def table(n: float, sigma: float, step: float = STEP, *, moments: int = 0) -> Table:
+    """The functions A for n logits of standard deviation sigma ≥ 0, on grids of about the given step.
+
+    moments: 0, or the highest central moment of z wanted, 2 or 4.
+    """
     return _narrow(n, sigma, step, moments) if sigma < 1.0 else _wide(n, sigma, step, moments)
 
 
 def _range(n: float, sigma: float) -> tuple[float, float]:
-    """Ends of the u grid: u = log Gamma_k - log Z, and both tails left out weigh less than e^-40.
+    """Ends of the u grid: u = log Gamma_k - log Z, and both tails left out weigh less than e^-40, relatively.
 
-    max x ≤ σ z outside probability n Q(z); observables as small as n^(1-k), k ≤ 3, are weighted by n^(k-1) at most.
+    Below: P(Gamma_k < e^u Z) ≤ e^(ku) E Z^k, E Z^k ≤ n^k e^(k²v/2), beside observables of at least n^(1-k), k ≤ 4; or
+    log Z ≤ log n + max x, and max x ≤ σ z outside probability n Q(z). Above: log Z ≥ max x.
     """
-    log_n = math.log(n)
-    high = sigma * math.sqrt(2 * (3 * log_n + _TAIL))
+    log_n, v = math.log(n), sigma * sigma
+    by_moments = max(((2 * k - 1) * log_n + _TAIL) / k + k * v / 2 for k in (1, 2, 3, 4))
+    by_maximum = log_n + sigma * math.sqrt(2 * (3 * log_n + _TAIL)) + _TAIL
     low = sigma * float(-ndtri_exp(-(3 * log_n + _TAIL) / n))
-    return -(log_n + high + _TAIL), _TOP + max(low, 0.0)
+    return -min(by_moments, by_maximum), _TOP + max(low, 0.0)
 
 
-def _narrow(n: float, sigma: float, step: float, moments: bool) -> Table:
+def _narrow(n: float, sigma: float, step: float, moments: int) -> Table:
     """σ < 1: the inner expectation over the normal variate g, a sum over a grid of step 1.25 step."""
     lower, upper = _range(n, sigma)
     u = _grid(lower, upper, step)
@@ -113,13 +119,16 @@ def _narrow(n: float, sigma: float, step: float, moments: bool) -> Table:
     m3 = m2 * y
     a1, a2, a3, a4 = (m.sum(axis=1) for m in (m1, m2, m3, m3 * y))
     entropy = (m1 * (_DIGAMMA_1 - w)).sum(axis=1)
-    about = _moments(m1, m2, g, a1, a2, 1.0) if moments else None
+    about = None
+    if moments:
+        powers = (g - 1.5 * sigma)[:, None] ** np.arange(moments + 1)
+        about = _central(m1 @ powers[:, :3], m2 @ powers, 1.0)
     log_a0 = _log_a0(a0, b0)
     a1, a2, a3, a4, entropy = (_counted(n, log_a0, a) for a in (a1, a2, a3, a4, entropy))
     return Table(n, sigma, step, u, log_a0, a1, a2, a3, a4, entropy, about)
 
 
-def _wide(n: float, sigma: float, step: float, moments: bool) -> Table:
+def _wide(n: float, sigma: float, step: float, moments: int) -> Table:
     """σ ≥ 1: convolutions on the w grid; the u grid is coarser by a whole factor where σ smooths the integrand."""
     lower, upper = _range(n, sigma)
     # A_0^n falls from 1 to 0 over a width of σ / max(1, √(2 log n)): more than 1 once σ passes √(2 log n).
@@ -133,20 +142,48 @@ def _wide(n: float, sigma: float, step: float, moments: bool) -> Table:
     density, upper_tail, lower_tail = _pairs(w, u, sigma, step, every)
     a1, a2, a3, a4, w1 = (density @ columns).T
     log_a0 = _log_a0(lower_tail @ k1, upper_tail @ k1)
-    about = _moments(density * k1, density * k2, w, a1, a2, sigma) if moments else None
+    about = _wide_moments(n, sigma, w, u, density, k1, k2, moments) if moments else None
     entropy = _DIGAMMA_1 * a1 - w1
     a1, a2, a3, a4, entropy = (_counted(n, log_a0, a) for a in (a1, a2, a3, a4, entropy))
     return Table(n, sigma, step * every, u, log_a0, a1, a2, a3, a4, entropy, about)
 
 
-def _moments(weight1: Array, weight2: Array, x: Array, a1: Array, a2: Array, unit: float) -> Moments:
-    """Central moments of x / unit under two families of weights, one row a u; two passes, so nothing cancels."""
-    mean1, mean2 = _ratio(weight1 @ x, a1), _ratio(weight2 @ x, a2)
-    var1 = _ratio(np.einsum("ui,ui->u", weight1, (x - mean1[:, None]) ** 2), a1)
-    away = x - mean2[:, None]
-    square = away * away
-    var2, third2, fourth2 = (_ratio(np.einsum("ui,ui->u", weight2, m), a2) for m in (square, square * away, square**2))
-    return Moments(var1 / unit**2, var2 / unit**2, third2 / unit**3, fourth2 / unit**4, (mean2 - mean1) / unit)
+def _wide_moments(
+    n: float, sigma: float, w: Array, u: Array, density: Array, k1: Array, k2: Array, order: int
+) -> Moments:
+    """Moments about an origin near enough to the means that at most two digits cancel.
+
+    Below half the freezing point the weights y^k e^(-y) sit at z = kσ, where w is near 3/2 σ² - log n; above it, at w
+    of order one. The origin is 0 in w, or 3/2 σ in z where the former is too far away.
+    """
+    far = abs(math.log(n) - 1.5 * sigma * sigma) / sigma if sigma * sigma < 0.5 * math.log(n) else 0.0
+    if far**order < 100.0:
+        powers = w[:, None] ** np.arange(order + 1)
+        both = density @ np.concatenate([k1[:, None] * powers[:, :3], k2[:, None] * powers], axis=1)
+        return _central(both[:, :3], both[:, 3:], sigma)
+    z = (w - u[:, None]) / sigma - 1.5 * sigma
+    raw1, raw2 = np.empty((u.size, 3)), np.empty((u.size, order + 1))
+    weighted = np.array(density)
+    for r in range(order + 1):
+        raw2[:, r] = weighted @ k2
+        if r < 3:
+            raw1[:, r] = weighted @ k1
+        weighted *= z
+    return _central(raw1, raw2, 1.0)
+
+
+def _central(raw1: Array, raw2: Array, unit: float) -> Moments:
+    """Moments about the means from raw ones, Σ weight x^r for r = 0 … 2 and r = 0 … 2 or 4; z = x/unit."""
+    mean1, square1 = _ratio(raw1[:, 1], raw1[:, 0]), _ratio(raw1[:, 2], raw1[:, 0])
+    mean2, *higher = (_ratio(raw2[:, r], raw2[:, 0]) for r in range(1, raw2.shape[1]))
+    var1, var2 = np.maximum(square1 - mean1**2, 0.0), np.maximum(higher[0] - mean2**2, 0.0)
+    gap = (mean2 - mean1) / unit
+    if len(higher) < 3:
+        return Moments(var1 / unit**2, var2 / unit**2, gap)
+    r2, r3, r4 = higher
+    third = r3 - 3 * mean2 * r2 + 2 * mean2**3
+    fourth = np.maximum(r4 - 4 * mean2 * r3 + 6 * mean2**2 * r2 - 3 * mean2**4, 0.0)
+    return Moments(var1 / unit**2, var2 / unit**2, gap, third / unit**3, fourth / unit**4)
 
 
 def _pairs(w: Array, u: Array, sigma: float, step: float, every: int) -> tuple[Array, Array, Array]:
@@ -161,7 +198,7 @@ def _pairs(w: Array, u: Array, sigma: float, step: float, every: int) -> tuple[A
     grid = np.arange(offset, offset + w.size + (u.size - 1) * every) * (step / sigma)
     values = np.stack([_density(grid, sigma), ndtr(-grid), ndtr(grid)])
     rows = np.lib.stride_tricks.sliding_window_view(values, w.size, axis=1)[:, ::every][:, ::-1]
-    return rows[0], rows[1], rows[2]
+    return np.ascontiguousarray(rows[0]), rows[1], rows[2]
 
 
 def _density(z: Array, sigma: float) -> Array:
@@ -252,6 +289,8 @@ def direction_form(t: Table) -> float:
 def direction_form_squared(t: Table) -> float:
     """E (zᵀJz)² = ¼ E Σ α_i α_j α_k α_l (z_i - z_j)² (z_k - z_l)²: the pairs share two indices, one or none."""
     m = _needed(t)
+    if m.third2 is None or m.fourth2 is None:
+        raise ValueError("this observable needs a table made with moments=4")
     two = _distinct(t.n, 2) * t.integral(t.a2**2 * (m.fourth2 + 3 * m.var2**2), 2)
     about1 = m.fourth2 + 4 * m.third2 * m.gap + 6 * m.var2 * m.gap**2 + m.gap**4
     shared = m.var1**2 + 2 * m.var1 * (m.var2 + m.gap**2) + about1
@@ -261,7 +300,7 @@ def direction_form_squared(t: Table) -> float:
 
 def _needed(t: Table) -> Moments:
     if t.moments is None:
-        raise ValueError("this observable needs a table made with moments=True")
+        raise ValueError("this observable needs a table made with moments=2 or 4")
     return t.moments
 
 
@@ -308,4 +347,4 @@ OBSERVABLES: dict[str, Callable[[Table], float]] = {
     "log_z": log_z,
 }
 
-NEED_MOMENTS = frozenset({"jacobian_direction", "direction_form", "direction_form_squared"})
+NEED_MOMENTS = {"jacobian_direction": 2, "direction_form": 2, "direction_form_squared": 4}

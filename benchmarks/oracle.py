@@ -1,0 +1,70 @@
+"""Milliseconds a point of the exact oracle, and the errors it states: process time, medians, caches emptied.
+
+    python benchmarks/oracle.py
+
+The bars: 15 ms a point, 60 ms for the maximum.
+"""
+
+from __future__ import annotations
+
+import statistics
+import time
+from collections.abc import Callable, Iterable
+from typing import Any
+
+from derive import oracle, oracle_mixture
+from derive.oracle import expect
+
+ROWS = [(n, s) for n in (2, 64, 512, 1e6) for s in (0.1, 1.0, 3.0, 8.0, 30.0)]
+HEADS = [(n, d, scale) for n in (8, 64, 512) for d in (1, 2, 16, 64, 1024) for scale in (d**-0.5, 1.0)]
+SHARED = [(n, d, width) for n in (8, 64, 512) for d, width in ((16, 64), (64, 64), (64, 512))]
+
+
+def empty_caches() -> None:
+    oracle._cached_table.cache_clear()
+    oracle._maximum.cache_clear()
+    oracle_mixture.chi.cache_clear()
+
+
+def measure(call: Callable[[], Any], repeats: int = 5) -> float:
+    """Median process time of one call in milliseconds, each from empty caches."""
+    taken = []
+    for _ in range(repeats):
+        empty_caches()
+        start = time.process_time()
+        call()
+        taken.append(1e3 * (time.process_time() - start))
+    return statistics.median(taken)
+
+
+def line(name: str, calls: Iterable[Callable[[], oracle.Expectation]], bar: float) -> None:
+    calls = list(calls)
+    times = [measure(call) for call in calls]
+    errors = [float(r.error / abs(r.value)) for r in (call() for call in calls)]
+    met = "met" if max(times) <= bar else f"missed at {sum(t > bar for t in times)} of {len(times)} points"
+    print(
+        f"{name:52s} {statistics.median(times):7.2f} {max(times):8.2f}   {max(errors):.1e}   bar {bar:g} ms: {met}",
+        flush=True,
+    )
+
+
+def main() -> None:
+    print(f"{'one point, value and error':52s} {'median':>7s} {'slowest':>8s}   {'largest relative error stated'}")
+    for name in ("p2", "jacobian", "entropy", "log_z", "jacobian_direction"):
+        line(f"{name} at (n, sigma)", [lambda n=n, s=s, name=name: expect(name, n, sigma=s) for n, s in ROWS], 15)
+    line("maximum at (n, sigma)", [lambda n=n, s=s: expect("maximum", n, sigma=s) for n, s in ROWS], 60)
+    for name in ("p2", "jacobian", "gradient_q"):
+        calls = [lambda n=n, d=d, c=c, name=name: expect(name, n, d_k=d, scale=c) for n, d, c in HEADS]
+        line(f"{name} at (n, d_k, scale)", calls, 15)
+    line(
+        "gradient_q at (n, d_k, d_model)",
+        [lambda n=n, d=d, w=w: expect("gradient_q", n, d_k=d, d_model=w) for n, d, w in SHARED],
+        15,
+    )
+    pairs = [(n, s, r) for n in (64, 512) for s in (1.0, 4.0) for r in (0.3, 0.9)]
+    calls = [lambda n=n, s=s, r=r: expect("overlap", n, sigma=s, correlation=r) for n, s, r in pairs]
+    line("overlap at (n, sigma, correlation)", calls, 60)
+
+
+if __name__ == "__main__":
+    main()
