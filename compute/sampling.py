@@ -124,6 +124,8 @@ def block_relative_sd(n: int, m: int, d_k: int, q: Components, k: Components) ->
     >>> round(block_relative_sd(512, 512, 64, Components(), Components()), 5)
     0.01139
     """
+    if min(n, m, d_k) < 1:
+        raise InputError(f"n={n}, m={m}, d_k={d_k}: expected each at least 1")
     if q.mean or k.mean:
         raise InputError("block_relative_sd holds for zero means; use the spread of replicates otherwise")
     kq, kk = q.standard.fourth, k.standard.fourth
