@@ -157,7 +157,9 @@ class Normaliser:
         if rebuilt is not None:
             return rebuilt
         changed = (
-            split_case(mono) or absorb(mono, facts, self.env, self.order, self.blocked) or count_binder(mono, facts)
+            split_case(mono)
+            or absorb(mono, facts, self.env, self.order, self.blocked)
+            or count_binder(mono, facts, self.env)
         )
         if changed is not None:
             return changed

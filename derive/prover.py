@@ -8,12 +8,16 @@ Does not: say "false" for what it can't show; that is `ExactAtSizes` or `Unknown
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+import dataclasses
+import itertools
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
 import sympy
 
+from derive import intervals, modular
+from derive.assumptions import Distinct, InRange
 from derive.errors import CheckersDisagree, DeriveError, StatementError
 from derive.importer import Importer, Unestablished
 from derive.language import Diff
@@ -90,52 +94,94 @@ def prove(
 
 
 def _combine(first: FirstAnswer, lhs: Any, rhs: Any, conditions: tuple[Any, ...]) -> Verdict:
-    from derive import modular
-
+    if not first.zero:
+        refuted = _refute(lhs, rhs, "=", conditions)
+        if refuted is not None:
+            return refuted
     try:
-        second = modular.check(lhs, rhs, conditions)
+        second = second_checker(lhs, rhs, conditions)
     except modular.Outside as outside:
         if first.zero:
             return Verdict.unknown(
                 f"the normal form agrees, and the second checker can't read the statement: {outside}"
             )
-        return _refute_or(lhs, rhs, "=", conditions, Verdict.unknown(first.reason))
+        return Verdict.unknown(first.reason)
     if first.zero and not second.agrees:
         raise CheckersDisagree(
             f"the normal form says that {lhs} = {rhs} for all sizes, and arithmetic modulo a prime says no at "
             f"{second.witness}: this is a fault of attnproof; please report it with the statement"
         )
+    evidence = {"sizes": second.sizes, "error_probability": second.error_probability}
     if first.zero:
-        return Verdict.proved(
-            "all sizes",
-            checkers=("normal form", "modular"),
-            sizes=second.sizes,
-            error_probability=second.error_probability,
-        )
+        return Verdict.proved("all sizes", checkers=("normal form", "modular"), **evidence)
     if second.agrees:
-        return Verdict.exact_at_sizes(
-            f"{len(second.sizes)} drawn sizes; not shown for all",
-            sizes=second.sizes,
-            error_probability=second.error_probability,
+        return Verdict.exact_at_sizes(f"{len(second.sizes)} drawn sizes; not shown for all", **evidence)
+    return Verdict.unknown(first.reason)
+
+
+def second_checker(lhs: Any, rhs: Any, assumptions: Iterable[Any] = ()) -> modular.ModularResult:
+    """Exact arithmetic modulo a prime at drawn sizes, and at every way in which free indices of one range can coincide.
+
+    A case that only some coincidence reaches (a delta, a branch of a Piecewise) is met for certain, and not by luck.
+    """
+    conditions = tuple(assumptions)
+    result = modular.check(lhs, rhs, conditions)
+    for pattern in coincidences(lhs, rhs, conditions):
+        if not result.agrees:
+            break
+        try:
+            more = modular.check(lhs, rhs, (*pattern, *conditions), draws=2)
+        except StatementError:
+            continue  # the conditions exclude this pattern, or leave no size for it
+        result = dataclasses.replace(
+            more,
+            error_probability=result.error_probability + more.error_probability,
+            sizes=(*result.sizes, *(x for x in more.sizes if x not in result.sizes)),
         )
-    return _refute_or(lhs, rhs, "=", conditions, Verdict.unknown(first.reason))
+    return result
+
+
+def coincidences(lhs: Any, rhs: Any, assumptions: tuple[Any, ...]) -> list[tuple[Any, ...]]:
+    """Conditions that make free indices of one range equal or different in each possible way."""
+    free = lhs.free_symbols | rhs.free_symbols
+    groups: dict[tuple[Any, Any], list[InRange]] = {}
+    for a in assumptions:
+        if isinstance(a, InRange) and a.index in free:
+            groups.setdefault((a.lower, a.upper), []).append(a)
+    patterns: list[tuple[Any, ...]] = []
+    for group in groups.values():
+        if not 2 <= len(group) <= 4:
+            continue
+        for blocks in _partitions([a.index for a in group]):
+            conditions: list[Any] = [InRange(block[0], group[0].lower, group[0].upper) for block in blocks]
+            conditions += [InRange(x, block[0], block[0]) for block in blocks for x in block[1:]]
+            conditions += [Distinct(x[0], y[0]) for x, y in itertools.combinations(blocks, 2)]
+            patterns.append(tuple(conditions))
+    return patterns
+
+
+def _partitions(items: list[Any]) -> Iterator[list[list[Any]]]:
+    if not items:
+        yield []
+        return
+    head, *rest = items
+    for blocks in _partitions(rest):
+        yield [[head], *blocks]
+        for k, block in enumerate(blocks):
+            yield [*blocks[:k], [head, *block], *blocks[k + 1 :]]
 
 
 def _only_refute(lhs: Any, rhs: Any, relation: Relation, conditions: tuple[Any, ...]) -> Verdict:
     reason = f"no single rule proves a statement with {relation!r}: write its steps with the rules of derive.rules"
-    return _refute_or(lhs, rhs, relation, conditions, Verdict.unknown(reason))
+    return _refute(lhs, rhs, relation, conditions) or Verdict.unknown(reason)
 
 
-def _refute_or(lhs: Any, rhs: Any, relation: Relation, conditions: tuple[Any, ...], otherwise: Verdict) -> Verdict:
-    from derive import intervals
-
+def _refute(lhs: Any, rhs: Any, relation: Relation, conditions: tuple[Any, ...]) -> Verdict | None:
     try:
         witness = intervals.refute(lhs, rhs, relation, conditions)
     except StatementError:
-        return otherwise  # intervals can't evaluate it; that decides nothing
-    if witness is None:
-        return otherwise
-    return Verdict.refuted("false at a witness", witness=witness)
+        return None  # intervals can't evaluate it; that decides nothing
+    return None if witness is None else Verdict.refuted("false at a witness", witness=witness)
 
 
 @rule("normal-form")

@@ -14,7 +14,7 @@ from math import comb
 
 from derive.binders import body_hash, name_binders
 from derive.index import Facts, Ix
-from derive.signs import Environment
+from derive.signs import Environment, is_defined
 from derive.terms import Atom, Mono, Poly, substitute
 
 _ZERO = Poly({})
@@ -114,8 +114,12 @@ def limits(bounds: frozenset[Ix], binder: str) -> tuple[list[Ix], list[Ix]] | No
     return lower, upper
 
 
-def count_binder(mono: Mono, facts: Facts) -> Poly | None:
-    """A binder whose body is a power of itself (or doesn't mention it) sums to a polynomial in its limits."""
+def count_binder(mono: Mono, facts: Facts, env: Environment) -> Poly | None:
+    """A binder whose body is a power of itself (or doesn't mention it) sums to a polynomial in its limits.
+
+    Σ_{c<d} 1/d is 0 and not d/d at d = 0: where the body may be undefined outside the range, the bracket that the
+    range isn't empty stays.
+    """
     for b in mono.binders:
         at = Atom("var", b)
         p = mono.power_of(at)
@@ -129,9 +133,12 @@ def count_binder(mono: Mono, facts: Facts) -> Poly | None:
         low, high = ends[0][0], ends[1][0]
         count = (high - low).plus(1)
         others = frozenset(x for x in mono.bounds if b not in x.free)
-        if not facts.given(others).implies(count):
-            others |= {count}
-        rest = Mono((), others, mono.equations, [(a, k) for a, k in mono.factors if a != at], mono.argument)
+        body = [(a, k) for a, k in mono.factors if a != at]
+        without = Mono((), others, mono.equations, body, mono.argument)
+        needed = count if is_defined(without, env, facts) else count.plus(-1)
+        if not facts.given(others).implies(needed):
+            others |= {needed}
+        rest = Mono((), others, mono.equations, body, mono.argument)
         value = Poly.mono(rest).times(_power_sum(int(p), low, high))
         return _bound(value, tuple(x for x in mono.binders if x != b))
     return None

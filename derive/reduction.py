@@ -15,7 +15,7 @@ from fractions import Fraction
 from derive.binders import name_binders
 from derive.index import Facts, Ix
 from derive.ranges import limits, reduce_bounds
-from derive.signs import Environment, is_nonzero
+from derive.signs import Environment, is_defined, is_nonzero
 from derive.terms import Atom, Mono, Poly, Power, merged, wrap
 
 
@@ -37,7 +37,7 @@ def absorb(mono: Mono, facts: Facts, env: Environment, order: int = 0, blocked: 
             ((a, p) for a, p in mono.factors if a != atom),
             mono.argument,
         )
-        for quotient in _quotients(without, lead, atom, facts):
+        for quotient in _quotients(without, lead, atom, facts, env):
             inner = facts.given(quotient.bounds)
             if not is_nonzero(base, env, inner):
                 if blocked is not None:
@@ -76,7 +76,7 @@ def _times_inside(mono: Mono, factor: Poly) -> Poly:
     return wrap(Mono((), mono.bounds, mono.equations, mono.factors, mono.argument), mono.binders, factor)
 
 
-def _quotients(mono: Mono, lead: Mono, denominator: Atom, facts: Facts) -> list[Mono]:
+def _quotients(mono: Mono, lead: Mono, denominator: Atom, facts: Facts, env: Environment) -> list[Mono]:
     """Terms q with q · lead = mono, found by structure."""
     if not lead.binders:
         return _plain_quotients(mono, lead)
@@ -84,7 +84,7 @@ def _quotients(mono: Mono, lead: Mono, denominator: Atom, facts: Facts) -> list[
     for binders in _components(mono, denominator.free):
         if len(binders) != len(lead.binders):
             continue
-        found += _component_quotients(mono, binders, lead, facts)
+        found += _component_quotients(mono, binders, lead, facts, env)
     return found
 
 
@@ -140,16 +140,19 @@ def _components(mono: Mono, fixed: frozenset[str]) -> list[tuple[str, ...]]:
     return [tuple(group) for group in classes.values()]
 
 
-def _component_quotients(mono: Mono, binders: tuple[str, ...], lead: Mono, facts: Facts) -> list[Mono]:
+def _component_quotients(
+    mono: Mono, binders: tuple[str, ...], lead: Mono, facts: Facts, env: Environment
+) -> list[Mono]:
     """The quotient with the component's own bracket dropped, and with what that bracket implies kept.
 
-    Both equal mono / lead: the sum over an empty range is 0 either way. The second may be the only one in whose
-    ranges the denominator is known to be non-zero.
+    Both equal mono / lead where they are defined: the sum over an empty range is 0 either way. The second may be the
+    only one in whose ranges the denominator, or another power in the term, is known to be defined.
     """
     inside = frozenset(x for x in mono.bounds if x.free & set(binders))
     implied = _projection(inside, binders)
-    quotients = [_component_quotient(mono, binders, lead, facts, frozenset())]
-    if implied - mono.bounds:
+    bare = _component_quotient(mono, binders, lead, facts, frozenset())
+    quotients = [bare] if bare is not None and is_defined(bare, env, facts) else []
+    if implied - mono.bounds or not quotients:
         quotients.append(_component_quotient(mono, binders, lead, facts, implied))
     return [q for q in quotients if q is not None]
 

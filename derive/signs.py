@@ -72,6 +72,28 @@ def _atom_nonzero(atom: Atom, env: Environment, facts: Facts) -> bool:
     return atom_sign(atom, env, facts) == POSITIVE
 
 
+def is_defined(mono: Mono, env: Environment, facts: Facts) -> bool:
+    """True when every power, root and logarithm in the term is shown to be defined under the facts and its bounds.
+
+    A term need not be: its brackets may be what keeps a denominator from 0, and then they must stay.
+    """
+    inner = facts.given(mono.bounds)
+    for atom, power in mono.factors:
+        if power < 0 and not _atom_nonzero(atom, env, inner):
+            return False
+        if power.denominator != 1 and atom_sign(atom, env, inner) == UNKNOWN:
+            return False
+        if atom.kind == "fn" and atom.name in PARTIAL and not is_positive(atom.parts[0], env, inner):
+            return False
+        if not all(is_defined(m, env, inner) for part in atom.parts for m, _ in part.terms):
+            return False
+    return mono.argument is None or all(is_defined(m, env, inner) for m, _ in mono.argument.terms)
+
+
+# Functions that need a positive argument here.
+PARTIAL = frozenset({"log", "gamma", "loggamma"})
+
+
 def _term_sign(mono: Mono, env: Environment, facts: Facts) -> int:
     inner = facts.given(mono.bounds)
     sign = POSITIVE

@@ -12,7 +12,7 @@ import itertools
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
-from sympy import exp, sqrt
+from sympy import exp, sqrt, sympify
 
 from derive.assumptions import AtLeast, Defined, InRange
 from derive.catalogue import Claim
@@ -127,7 +127,7 @@ def derivation(
 
     notes: one (en, ja) a step.
     """
-    links = tuple(chain)
+    links = tuple(sympify(link, strict=True) for link in chain)
     conditions = tuple(assumptions)
     words = list(notes) + [("", "")] * len(links)
     steps = tuple(

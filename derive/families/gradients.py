@@ -47,7 +47,7 @@ from derive.language import Diff, array, total
 from derive.source import DAO, HERE
 
 _BACKWARD = DAO.at("appendix B.2")
-_CHAIN = ("Chain rule.", "連鎖律。")
+_CHAIN = ("Chain rule, with the gradient found before.", "連鎖律。先に求めた勾配を使う。")
 _OPEN = ("The abbreviation opened.", "略記を定義に戻す。")
 _CONTRACT = ("The delta picks one row.", "デルタが1つの行を取り出す。")
 
@@ -162,7 +162,7 @@ def _dscores() -> Claim:
         layer,
         (
             Diff(layer.loss, layer.S[a, b]),
-            total(total(Diff(layer.loss, layer.scaled[i, j]) * Diff(layer.scaled[i, j], layer.S[a, b]), j, m), i, n),
+            total(total(layer.dscaled[i, j] * Diff(layer.scaled[i, j], layer.S[a, b]), j, m), i, n),
             layer.dscaled[a, b] / ROOT,
             layer.softmax_gradient(a, b) / ROOT,
         ),
@@ -197,7 +197,7 @@ def _dq() -> Claim:
         layer,
         (
             Diff(layer.loss, layer.Q[a, b]),
-            total(total(Diff(layer.loss, layer.scaled[i, j]) * jacobian, j, m), i, n),
+            total(total(layer.dscaled[i, j] * jacobian, j, m), i, n),
             total(total(layer.dscaled[i, j] * KroneckerDelta(i, a) * layer.K[j, b] / ROOT, j, m), i, n),
             total(layer.dscaled[a, j] * layer.K[j, b], j, m) / ROOT,
             total(layer.softmax_gradient(a, j) * layer.K[j, b], j, m) / ROOT,
@@ -217,7 +217,7 @@ def _dk() -> Claim:
         layer,
         (
             Diff(layer.loss, layer.K[a, b]),
-            total(total(Diff(layer.loss, layer.scaled[i, j]) * jacobian, j, m), i, n),
+            total(total(layer.dscaled[i, j] * jacobian, j, m), i, n),
             total(total(layer.dscaled[i, j] * KroneckerDelta(j, a) * layer.Q[i, b] / ROOT, j, m), i, n),
             total(layer.dscaled[i, a] * layer.Q[i, b], i, n) / ROOT,
             total(layer.softmax_gradient(i, a) * layer.Q[i, b], i, n) / ROOT,
@@ -257,7 +257,7 @@ def _dw(which: str, weight: Any, width: Any) -> Claim:
         (f"Gradient of W^{letter}: Xᵀ d{letter}", f"W^{letter} の勾配:Xᵀ d{letter}"),
         (
             Diff(one.layer.loss, weight[a, b]),
-            total(total(Diff(one.layer.loss, array_[i, c]) * jacobian, c, width), i, n),
+            total(total(gradient[i, c] * jacobian, c, width), i, n),
             total(total(gradient[i, c] * X[i, a] * KroneckerDelta(c, b), c, width), i, n),
             total(X[i, a] * gradient[i, b], i, n),
         ),
@@ -280,9 +280,7 @@ def _dx() -> Claim:
         ),
         (
             Diff(one.layer.loss, X[a, b]),
-            _added(
-                total(total(Diff(one.layer.loss, y[i, c]) * Diff(y[i, c], X[a, b]), c, d), i, n) for y, _, _, d in paths
-            ),
+            _added(total(total(g[i, c] * Diff(y[i, c], X[a, b]), c, d), i, n) for y, g, _, d in paths),
             _added(total(total(g[i, c] * KroneckerDelta(i, a) * w[b, c], c, d), i, n) for _, g, w, d in paths),
             _added(total(g[a, c] * w[b, c], c, d) for _, g, w, d in paths),
         ),
@@ -434,12 +432,12 @@ def _dscale() -> Claim:
         ("Gradient of a learned scale: Σ dS'∘S", "学習されるスケールの勾配:Σ dS'∘S"),
         (
             Diff(base.loss, scale),
-            total(total(Diff(base.loss, one.logits[i, j]) * base.S[i, j], j, m), i, n),
+            total(total(base.dscaled[i, j] * Diff(one.logits[i, j], scale), j, m), i, n),
             total(total(base.dscaled[i, j] * base.S[i, j], j, m), i, n),
         ),
         assumptions=(*one.sizes, *one.defined),
         source=HERE,
-        notes=[_CHAIN, ("Gradient of the scaled scores.", "スケール後スコアの勾配。")],
+        notes=[_CHAIN, ("Derivative of a scaled score.", "スケール後スコアの微分。")],
         symbols={"tau": "(1,), the scale", "S": INPUTS["S"]},
     )
 

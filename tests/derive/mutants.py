@@ -11,6 +11,7 @@ from collections.abc import Iterator
 from typing import Any
 
 import sympy
+from sympy.functions.elementary.piecewise import ExprCondPair
 
 from derive.assumptions import Defined
 from derive.catalogue import Claim
@@ -75,21 +76,29 @@ def _candidates(step: Step) -> Iterator[tuple[str, Step]]:
     for shift in (-2, -1, sympy.Rational(-1, 2), 1):
         yield f"rhs: {shift} added", dataclasses.replace(step, rhs=step.rhs + shift)
         yield f"rhs: {shift} times", dataclasses.replace(step, rhs=2 * shift * step.rhs)
-    if "certificate" in step.data:
+    if isinstance(step.data.get("certificate"), sympy.Basic):
         for name, after in _mutations(step.data["certificate"], names):
             if after != step.data["certificate"]:
                 yield f"certificate: {name}", dataclasses.replace(step, data={**step.data, "certificate": after})
 
 
+def _draws(step: Step) -> int:
+    """How long to look for a witness: less where one evaluation costs much."""
+    return 40 if step.lhs.count_ops() + step.rhs.count_ops() < 80 else 10
+
+
 def _is_false(step: Step, name: str) -> bool:
     try:
         if name.startswith("certificate"):
-            return refute(step.rhs - step.lhs, step.data["certificate"], "=", step.assumptions, draws=40) is not None
+            return (
+                refute(step.rhs - step.lhs, step.data["certificate"], "=", step.assumptions, draws=_draws(step))
+                is not None
+            )
         if step.relation == "limit":
             expr, variable, point = step.lhs.args[:3]
             value = limit_of(step.data.get("form", expr), variable, point, Context.of(step))
-            return value is not None and refute(value, step.rhs, "=", step.assumptions, draws=40) is not None
-        return refute(step.lhs, step.rhs, step.relation, step.assumptions, draws=40) is not None
+            return value is not None and refute(value, step.rhs, "=", step.assumptions, draws=_draws(step)) is not None
+        return refute(step.lhs, step.rhs, step.relation, step.assumptions, draws=_draws(step)) is not None
     except StatementError:
         return False
 
@@ -107,15 +116,21 @@ def _index_names(step: Step) -> list[Any]:
 
 def _mutations(expr: Any, names: list[Any]) -> Iterator[tuple[str, Any]]:
     """Every expression that differs from expr by one mutation at one place."""
+    if isinstance(expr, ExprCondPair):
+        for name, after in _mutations(expr.expr, names):
+            yield name, (after, expr.cond)
+        return
     yield from _here(expr, names)
-    if isinstance(expr, (sympy.Indexed, Diff)) or not expr.args:
+    if isinstance(expr, sympy.Indexed) or not expr.args:
         return
     for at, argument in enumerate(expr.args):
-        if isinstance(expr, (sympy.Sum, sympy.Product)) and at > 0:
+        if isinstance(expr, (sympy.Sum, sympy.Product, sympy.Piecewise)) and at > 0:
             continue
         for name, after in _mutations(argument, names):
             args = list(expr.args)
             args[at] = after
+            if isinstance(expr, Diff) and at == 1 and not isinstance(after, sympy.Indexed):
+                continue
             try:
                 yield name, expr.func(*args)
             except (ValueError, TypeError):
