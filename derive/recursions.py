@@ -39,8 +39,13 @@ class Recursion:
     freed: Any
 
     @classmethod
-    def of(cls, defined: Defined) -> Recursion:
-        """Raises StatementError for a definition that is no recursion on its first index."""
+    def of(cls, step: Step, name: str) -> Recursion:
+        """The recursion of the array that the step's data name; StatementError if the assumptions define none."""
+        array = step.data[name]
+        found = [a for a in step.assumptions if isinstance(a, Defined) and a.array == array]
+        if len(found) != 1:
+            raise StatementError(f"the assumptions do not define {array}, which the step calls its {name}")
+        defined = found[0]
         body = defined.body
         if not (isinstance(body, sympy.Piecewise) and len(body.args) == 2 and body.args[1].cond == sympy.true):
             raise StatementError(f"{defined.array} is not defined by a first case and a step")
@@ -133,11 +138,12 @@ def iterated_chain_rule(step: Step) -> Verdict:
     """∂h_L/∂h_0 is the product of the L one-step Jacobians, for every L, by induction on the chain rule.
 
     Sound because h_t = F(h_(t−1), t) with h_0 = u gives ∂h_t/∂u = Σ_k ∂F/∂h[k] · ∂h_(t−1)/∂u, and the first case is
-    ∂u/∂u = δ. The statement is Diff(h[L, i], u[j]) = P[L, i, j]. data: state and product (the Defined h and P),
+    ∂u/∂u = δ. The statement is Diff(h[L, i], u[j]) = P[L, i, j]. data: state and product (the arrays h and P, which the
+    assumptions define),
     jacobian (t, i, k ↦ ∂F_i/∂h_k), count (how many entries the state has), column (a free index in their range).
     Checked: ∂F_i/∂h_k = jacobian with a free array for h_(t−1); P's step is Σ_k jacobian · P_(t−1), its first case δ.
     """
-    state, product = Recursion.of(step.data["state"]), Recursion.of(step.data["product"])
+    state, product = Recursion.of(step, "state"), Recursion.of(step, "product")
     jacobian, count, k = step.data["jacobian"], step.data["count"], step.data["column"]
     if not isinstance(step.lhs, Diff) or not isinstance(step.rhs, sympy.Indexed):
         return Verdict.unknown("the statement is not a derivative and an entry of the product")
@@ -164,10 +170,10 @@ def iterated_chain_rule(step: Step) -> Verdict:
 def iterated_factors(step: Step) -> Verdict:
     """a_L = a_0 Π_{t=1}^{L} f_t for every L, because a_t = f_t · a_(t−1); the empty product is 1.
 
-    Sound by induction on L. data: sequence (the Defined a), factor (t ↦ f_t). Checked: the step equals f_t times a free
-    array for a_(t−1).
+    Sound by induction on L. data: sequence (the array a, defined), factor (t ↦ f_t). Checked: the step equals f_t times
+    a free array for a_(t−1).
     """
-    sequence, factor = Recursion.of(step.data["sequence"]), step.data["factor"]
+    sequence, factor = Recursion.of(step, "sequence"), step.data["factor"]
     if step.relation != "=" or not isinstance(step.lhs, sympy.Indexed) or step.lhs.base != sequence.array:
         return Verdict.unknown("the left side is not the sequence")
     length = step.lhs.indices[0]
@@ -183,10 +189,10 @@ def iterated_factors(step: Step) -> Verdict:
 def iterated_sum(step: Step) -> Verdict:
     """a_L = a_0 + Σ_{t=1}^{L} g_t for every L, because a_t = a_(t−1) + g_t, where g_t may read a_(t−1).
 
-    Sound by induction on L. data: sequence (the Defined a), increment (t ↦ g_t). Checked: the step equals a free array
-    for a_(t−1) plus g_t.
+    Sound by induction on L. data: sequence (the array a, defined), increment (t ↦ g_t). Checked: the step equals a free
+    array for a_(t−1) plus g_t.
     """
-    sequence, increment = Recursion.of(step.data["sequence"]), step.data["increment"]
+    sequence, increment = Recursion.of(step, "sequence"), step.data["increment"]
     if step.relation != "=" or not isinstance(step.lhs, sympy.Indexed) or step.lhs.base != sequence.array:
         return Verdict.unknown("the left side is not the sequence")
     length = step.lhs.indices[0]
@@ -202,11 +208,11 @@ def iterated_sum(step: Step) -> Verdict:
 def iterated_bound(step: Step) -> Verdict:
     """|w_L|² ≤ |w_0|² Π_{t=1}^{L} c_t for every L, because |F_t(w)|² ≤ c_t |w|² for every w, with c_t ≥ 0.
 
-    Sound by induction on L. data: sequence (the Defined w, with one index besides t), factor (t ↦ c_t), count,
+    Sound by induction on L. data: sequence (the array w, defined, with one index besides t), factor (t ↦ c_t), count,
     certificate (before ↦ an expression equal to c_t|w|² − |F_t(w)|², not negative by its terms). Checked: that bound,
     for a free array w, by `certified-difference`; and that c_t ≥ 0.
     """
-    sequence, factor, count = Recursion.of(step.data["sequence"]), step.data["factor"], step.data["count"]
+    sequence, factor, count = Recursion.of(step, "sequence"), step.data["factor"], step.data["count"]
     (i,) = sequence.indices
 
     def norm(entry: Any) -> Any:

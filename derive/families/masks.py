@@ -61,7 +61,7 @@ def _removal() -> list[Claim]:
                 ("equals-for-equals", {"old": left, "new": left_over}),
                 removed / left_over,
             ),
-            assumptions=(InRange(a, 0, n - 1), CHANNEL, Positive(left), Positive(left_over)),
+            assumptions=(InRange(a, 0, n - 1), CHANNEL, Positive(left)),
             source=_MASK,
             symbols={**SYMBOLS, "a": "the masked key"},
             note=(

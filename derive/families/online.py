@@ -179,12 +179,20 @@ def _outputs() -> list[Claim]:
 
     both = (AtLeast(h, 1), Ordered(0, h + 1, n))
 
-    def block(low: Any, high: Any) -> tuple[Any, Any]:
-        """(log-sum-exp, output) of the keys low … high."""
-        bottom = sympy.Sum(exp(x[l]), (l, low, high))
-        return log(bottom), sympy.Sum(exp(x[j]) * V[j, c], (j, low, high)) / bottom
+    # Named, so that SymPy can't cancel a block's sum before anyone asks whether it is empty.
+    L, z, k = array("L", 2), array("z", 2, d_v), index("k")
+    low, high = ((0, h - 1), (h, n - 1))
 
-    (lse_1, z_1), (lse_2, z_2) = block(0, h - 1), block(h, n - 1)
+    def by_block(of: Any) -> Any:
+        return sympy.Piecewise((of(low), sympy.Eq(k, 0)), (of(high), True))
+
+    def bottom(r: Any) -> Any:
+        return sympy.Sum(exp(x[l]), (l, *r))
+
+    blocks = (
+        Defined(L, (k,), by_block(lambda r: log(bottom(r)))),
+        Defined(z, (k, c), by_block(lambda r: sympy.Sum(exp(x[j]) * V[j, c], (j, *r)) / bottom(r))),
+    )
     return [
         derivation(
             "online.output",
@@ -201,8 +209,8 @@ def _outputs() -> list[Claim]:
                 "Outputs of two blocks, weighed by e^(L_b − L), add up to attention",
                 "2ブロックの出力を e^(L_b − L) で重みづけた和がアテンション",
             ),
-            (exp(lse_1 - LSE) * z_1 + exp(lse_2 - LSE) * z_2, Z[c]),
-            assumptions=(*both, ROW, CHANNEL, WEIGHTS, OUTPUT),
+            (exp(L[0] - LSE) * z[0, c] + exp(L[1] - LSE) * z[1, c], Z[c]),
+            assumptions=(*both, CHANNEL, WEIGHTS, OUTPUT, *blocks),
             source=DAO,
             symbols=SYMBOLS,
         ),

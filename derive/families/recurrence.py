@@ -128,7 +128,7 @@ def _product(
         (Diff(state.array[L, i], u[j]), P[L, i, j]),
         relation="=",
         assumptions=(*HERE_OR_THERE, state, product),
-        data={"state": state, "product": product, "jacobian": jacobian, "count": d, "column": k},
+        data={"state": state.array, "product": P, "jacobian": jacobian, "count": d, "column": k},
         **rest,
     )
 
@@ -144,7 +144,7 @@ def _norm(claim_id: str, title: tuple[str, str], step: Any, certificate: Callabl
         (total(w[L, i] ** 2, i, d), total(v[i] ** 2, i, d) * sympy.Product(square, (t, 1, L))),
         relation="<=",
         assumptions=(sequence,),
-        data={"sequence": sequence, "factor": lambda at: square, "count": d, "certificate": certificate},
+        data={"sequence": w, "factor": lambda at: square, "count": d, "certificate": certificate},
         **rest,
     )
 
@@ -254,10 +254,10 @@ def _cell() -> list[Claim]:
                 Diff(cell[L, i], u[j]),
                 (
                     "iterated-chain-rule",
-                    {"state": state, "product": product, "jacobian": jacobian, "count": d, "column": k},
+                    {"state": cell, "product": P, "jacobian": jacobian, "count": d, "column": k},
                 ),
                 P[L, i, j],
-                ("iterated-factors", {"sequence": product, "factor": lambda at: forget[at, i]}),
+                ("iterated-factors", {"sequence": P, "factor": lambda at: forget[at, i]}),
                 closed,
             ),
             assumptions=(*HERE_OR_THERE, state, product),

@@ -139,7 +139,7 @@ def _stack() -> list[Claim]:
             (Diff(X[L, i], u[j]), P[L, i, j]),
             relation="=",
             assumptions=(*PLACE, stream, product),
-            data={"state": stream, "product": product, "jacobian": jacobian, "count": d, "column": k},
+            data={"state": X, "product": P, "jacobian": jacobian, "count": d, "column": k},
             source=HE.at("section 2"),
             symbols=SYMBOLS,
         ),
@@ -153,7 +153,7 @@ def _stack() -> list[Claim]:
             (P[L, i, j], KroneckerDelta(i, j) + sympy.Sum(increment(t), (t, 1, L))),
             relation="=",
             assumptions=(*PLACE, given),
-            data={"sequence": given, "increment": increment},
+            data={"sequence": P, "increment": increment},
             source=HE.at("section 2"),
             symbols={"J": "(L + 1, d, d), the Jacobians of the layers' f", "P": SYMBOLS["P"]},
             note=(
