@@ -86,8 +86,6 @@ def weights(part: Part, scored: Scores, *, shifted: bool) -> Softmax:
             top = xp.maximum(top, sink)
         top = xp.where(top == -math.inf, kind(0), top)
     w = xp.exp(s - top)
-    if scored.allowed is not None:
-        w = xp.where(scored.allowed, w, kind(0))
     total, own = w.sum(axis=-1, keepdims=True), None
     if sink is not None:
         empty = empty & (sink == -math.inf)
@@ -95,7 +93,11 @@ def weights(part: Part, scored: Scores, *, shifted: bool) -> Softmax:
         total = total + own
     safe = xp.where(empty, kind(1), total)
     lse = xp.where(empty, kind(-math.inf), top + xp.log(safe))
-    return Softmax(w / safe, lse, empty, None if own is None else own / safe)
+    p = w / safe
+    if scored.allowed is not None:
+        # A row that is NaN is so only where it sees a key.
+        p = xp.where(scored.allowed, p, kind(0))
+    return Softmax(p, lse, empty, None if own is None else own / safe)
 
 
 def forward(part: Part, *, shifted: bool = True) -> tuple[Array, Array]:

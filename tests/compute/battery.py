@@ -77,6 +77,14 @@ def battery() -> Iterator[tuple[str, Case]]:
     yield "large scores", case(36, Spec(scale=9.0), size=3.0)
     yield "float32", case(37, dtype=np.float32, heads=(2, 1))
     yield "float32, large scores", case(38, Spec(scale=4.0), size=3.0, dtype=np.float32)
+    for which, rows in (
+        ("no row is safe", slice(None)),
+        ("some rows are safe, large scores", slice(1, 4)),
+    ):
+        unsafe = case(41, dtype=np.float32)  # rows whose bound is too large for the shift 0, though no score is
+        unsafe.q[:, rows, :2], unsafe.k[..., :2] = 1e3, 0
+        unsafe.k[:, 0, :2] = 300, -300
+        yield f"float32, {which}", unsafe
     yield "float16", case(39, Spec(causal=True), dtype=np.float16)
     everything = Spec(
         scale=0.6, causal="bottom-right", window=(4, 0), rope=Rope("half"), softcap=2.0, empty_row="mean", lse_base=2.0
