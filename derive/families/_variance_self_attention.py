@@ -45,7 +45,7 @@ from derive.families._moments import (
     vectors,
 )
 from derive.language import index, total
-from derive.moments.laws import gaussian, mean_variance, orthogonal, shaped, uniform
+from derive.moments.laws import gaussian, he, inverse_root, lecun, mean_variance, orthogonal, shaped, xavier
 from derive.moments.nodes import Covariance, Expect, Variance
 from derive.source import GLOROT, HE, HERE, LECUN
 
@@ -120,7 +120,7 @@ def any_token_claims() -> list[Claim]:
             rhs=d_k * UNIT * lengths * spread,
             laws=(*laws, AtLeast(n, 1)),
             source=HERE,
-            observable="score_row_variance",
+            observable="row_variance",
             note={
                 "en": "The second factor is the mean of ⟨x_i, x_i⟩ less the mean of all ⟨x_j, x_l⟩.",
                 "ja": "第 2 因子は ⟨x_i, x_i⟩ の平均から全 ⟨x_j, x_l⟩ の平均を引いたもの。",
@@ -134,7 +134,7 @@ def any_token_claims() -> list[Claim]:
             rhs=_trace_of_moments(),
             laws=(CROSS_SCORES, AtLeast(n, 1), AtLeast(m, 1)),
             source=HERE,
-            observable="score_row_variance",
+            observable="row_variance",
             rule="normal-form",
             note={
                 "en": "Pure algebra: nothing is random. Σ_ab M_ab V_ab with M = QᵀQ/n and V the keys' covariance.",
@@ -177,7 +177,6 @@ def random_token_claims() -> list[Claim]:
             rhs=scale * d_model * (d_model + 2 + ex),
             laws=(*shape, *rows(i)),
             source=HERE,
-            observable="score_diagonal_variance",
             note={
                 "en": "e_x is the excess kurtosis of a token's entries, 0 for Gaussian ones.",
                 "ja": "e_x はトークン成分の過剰尖度。ガウスなら 0。",
@@ -326,13 +325,21 @@ def bias_and_head_claims() -> list[Claim]:
 def initialisation_claims() -> list[Claim]:
     # Variance of a weight, the law of the weights, and where it comes from.
     fan = d_model + d_k
-    limit = sympy.sqrt(6 / fan)
     fiftieth = sympy.Rational(1, 2500)
+    flat = xavier(d_model, d_k, shape="uniform")
     table: list[tuple[str, str, str, Any, Any, Any]] = [
-        ("xavier", "Xavier (Glorot) normal", "Xavier(Glorot)正規", gaussian(0, 2 / fan), 2 / fan, GLOROT),
-        ("xavier_uniform", "Xavier (Glorot) uniform", "Xavier(Glorot)一様", uniform(-limit, limit), 2 / fan, GLOROT),
-        ("lecun", "LeCun", "LeCun", gaussian(0, 1 / d_model), 1 / d_model, LECUN),
-        ("he", "He", "He", gaussian(0, 2 / d_model), 2 / d_model, HE),
+        ("xavier", "Xavier (Glorot) normal", "Xavier(Glorot)正規", xavier(d_model, d_k), 2 / fan, GLOROT),
+        ("xavier_uniform", "Xavier (Glorot) uniform", "Xavier(Glorot)一様", flat, 2 / fan, GLOROT),
+        ("lecun", "LeCun", "LeCun", lecun(d_model), 1 / d_model, LECUN),
+        ("he", "He", "He", he(d_model), 2 / d_model, HE),
+        (
+            "inverse_root",
+            "uniform on ±1/√d_model",
+            "±1/√d_model の一様",
+            inverse_root(d_model),
+            1 / (3 * d_model),
+            HERE,
+        ),
         ("normal", "N(0, 0.02²)", "N(0, 0.02²)", gaussian(0, fiftieth), fiftieth, HERE),
         ("orthogonal", "orthogonal columns", "直交列", orthogonal(d_model), 1 / d_model, HERE),
     ]

@@ -68,6 +68,7 @@ def claims() -> list[Claim]:
         *_any_components(),
         *_special_laws(),
         *_self_attention(),
+        *_limits(),
         *_law_of_a_score(),
         *_distances(),
     ]
@@ -257,6 +258,55 @@ def _self_attention() -> list[Claim]:
             rhs=d_k * SIGMA_Q**6 * (2 * G[i, j] ** 3 + 6 * G[i, j] * G[i, i] * G[j, j]),
             laws=(*fixed_tokens(weights[0]), *rows(i, j)),
             source=HERE,
+        ),
+    ]
+
+
+def _limits() -> list[Claim]:
+    """What is left of the shape of scores for large d_k."""
+    weights = (gaussian(0, SIGMA_Q**2), gaussian(0, SIGMA_K**2))
+    loose = products(shaped(0, SIGMA_Q**2, 0, E_Q), shaped(0, SIGMA_K**2, 0, E_K))
+    random = random_tokens(gaussian(0, SIGMA_X**2), *weights)
+    return [
+        claim_of(
+            "moments.limit_fourth",
+            en="Fourth moment of a scaled score for large d_k: that of a normal, whatever the kurtosis",
+            ja="d_k が大きいときのスケール後スコアの 4 次モーメント:尖度によらず正規分布と同じ",
+            lhs=Expect((SCORE / sympy.sqrt(d_k)) ** 4),
+            rhs=3 * UNIT**2,
+            laws=(*loose, AtLeast(d_k, 1)),
+            source=HERE,
+            relation="limit",
+            rule="moment-limit",
+            data={"size": d_k},
+        ),
+        claim_of(
+            "moments.limit_sixth",
+            en="Sixth moment of a scaled Gaussian score for large d_k: that of a normal",
+            ja="d_k が大きいときのスケール後ガウススコアの 6 次モーメント:正規分布と同じ",
+            lhs=Expect((SCORE / sympy.sqrt(d_k)) ** 6),
+            rhs=15 * UNIT**3,
+            laws=(*NORMAL, AtLeast(d_k, 1)),
+            source=HERE,
+            relation="limit",
+            rule="moment-limit",
+            data={"size": d_k},
+        ),
+        claim_of(
+            "moments.limit_self_attention",
+            en="Excess kurtosis of a self-attention score for large d_k: it does not become normal",
+            ja="d_k が大きいときの自己注意スコアの過剰尖度:正規分布にはならない",
+            lhs=ExcessKurtosis(S[i, j]),
+            rhs=12 / d_model + 12 / d_model**2,
+            laws=(*random, *rows(i, j), AtLeast(d_k, 1), AtLeast(d_model, 1)),
+            source=HERE,
+            relation="limit",
+            rule="moment-limit",
+            data={"size": d_k},
+            note={
+                "en": "The lengths of the two tokens stay random; only a large d_model makes them alike.",
+                "ja": "2 つのトークンの長さはランダムなままで、d_model が大きいときだけ揃う。",
+            },
         ),
     ]
 

@@ -80,7 +80,6 @@ def _one_score() -> list[Claim]:
             rhs=d_k * MU_Q * MU_K,
             laws=vectors(),
             source=HERE,
-            observable="score_mean",
         ),
         claim_of(
             "variance.scores",
@@ -160,7 +159,6 @@ def _higher_cumulants() -> list[Claim]:
                 AtLeast(d_k, 1),
             ),
             source=HERE,
-            observable="score_skewness",
         ),
         claim_of(
             "variance.kurtosis",
@@ -170,7 +168,6 @@ def _higher_cumulants() -> list[Claim]:
             rhs=((eq + 3) * (ek + 3) - 3) / d_k,
             laws=peaked,
             source=HERE,
-            observable="score_excess_kurtosis",
             note={
                 "en": "e_q + 3 and e_k + 3 are the components' kurtoses. Gaussian components give 6/d_k.",
                 "ja": "e_q + 3 と e_k + 3 が成分の尖度。ガウスなら 6/d_k。",
@@ -184,7 +181,6 @@ def _higher_cumulants() -> list[Claim]:
             rhs=6 / d_k,
             laws=(*products(gaussian(0, a2), gaussian(0, b2)), AtLeast(d_k, 1)),
             source=HERE,
-            observable="score_excess_kurtosis",
         ),
         claim_of(
             "variance.kurtosis_signs",
@@ -227,7 +223,6 @@ def _correlated() -> list[Claim]:
             rhs=d_k * (MU_Q * MU_K + RHO * SIGMA_Q * SIGMA_K),
             laws=(pair,),
             source=HERE,
-            observable="score_mean",
         ),
         claim_of(
             "variance.correlated",
@@ -271,7 +266,6 @@ def _correlated() -> list[Claim]:
             rhs=total(COV[a, a], a, d_k),
             laws=gaussian_field(),
             source=HERE,
-            observable="score_mean",
         ),
         claim_of(
             "variance.covariances",
@@ -312,7 +306,6 @@ def _rows() -> list[Claim]:
             rhs=d_k * SIGMA_Q**2 * MU_K**2,
             laws=(*laws, *entry_of(i, j, ("column", l))),
             source=HERE,
-            observable="score_row_covariance",
         ),
         claim_of(
             "variance.column_covariance",
@@ -331,7 +324,7 @@ def _rows() -> list[Claim]:
             rhs=d_k * SIGMA_K**2 * (SIGMA_Q**2 + MU_Q**2),
             laws=(*laws, *entry_of(i, j, ("column", l))),
             source=HERE,
-            observable="score_row_variance",
+            observable="row_variance",
             note={
                 "en": "The mean of the keys cancels in a row; the mean of the queries does not.",
                 "ja": "キーの平均は行の中で打ち消し合うが、クエリの平均は残る。",

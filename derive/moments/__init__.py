@@ -29,18 +29,23 @@ from derive.moments.laws import (
     Law,
     from_cumulants,
     gaussian,
+    he,
+    inverse_root,
     laplace,
+    lecun,
     mean_variance,
+    orthogonal,
     rademacher,
     shaped,
     shifted_exponential,
     student,
     truncated_gaussian,
     uniform,
+    xavier,
 )
 from derive.moments.layers import NotLayered, expect_by_layers
 from derive.moments.model import Model, model_of
-from derive.moments.nodes import cumulants_of
+from derive.moments.nodes import PowerSum, cumulants_of
 from derive.moments.objects import Array, Quantity, correlated, fixed, matrix, vector
 from derive.moments.reader import read
 
@@ -58,10 +63,15 @@ __all__ = [
     "fixed",
     "from_cumulants",
     "gaussian",
+    "he",
+    "inverse_root",
     "laplace",
     "large",
+    "lecun",
     "matrix",
     "mean_variance",
+    "opened",
+    "orthogonal",
     "rademacher",
     "shaped",
     "shifted_exponential",
@@ -71,6 +81,7 @@ __all__ = [
     "uniform",
     "variance",
     "vector",
+    "xavier",
 ]
 
 
@@ -129,6 +140,11 @@ def skewness(quantity: Quantity) -> Any:
 def excess_kurtosis(quantity: Quantity) -> Any:
     """κ₄ / κ₂²: kurtosis − 3, which is 0 for a Gaussian."""
     return sympy.cancel(cumulant(quantity, 4) / variance(quantity) ** 2)
+
+
+def opened(result: Any) -> Any:
+    """A result with every Gram entry and power sum of a fixed array written out as a SymPy Sum over its entries."""
+    return result.xreplace({node: node.opened() for node in result.atoms(PowerSum)})
 
 
 def large(expr: Any, size: Any, *, terms: int = 1) -> Any:

@@ -227,12 +227,20 @@ def difference_at(one: Any, other: Any, values: Mapping[Any, Any]) -> Any:
 
 def leading_term(expr: Any, size: Any) -> Any:
     """The term of the highest power of size, as size → ∞, of a fraction of polynomials in size and √size."""
+    numerator, denominator, power_of_size = leading(expr, size)
+    if not numerator:
+        return sympy.S.Zero
+    return sympy.factor(expression_of(numerator) / expression_of(denominator)) * size**power_of_size
+
+
+def leading(expr: Any, size: Any) -> tuple[Poly, Poly, Any]:
+    """(a, b, p) with expr ~ a/b · size^p as size → ∞; a is empty when expr is 0."""
     top, bottom = fraction_of(expr)
     if not top:
-        return sympy.S.Zero
+        return {}, constant(1), sympy.S.Zero
     high, numerator = _highest(top, size)
     low, denominator = _highest(bottom, size)
-    return sympy.factor(expression_of(numerator) / expression_of(denominator)) * size ** sympy.Rational(high - low, 2)
+    return numerator, denominator, sympy.Rational(high - low, 2)
 
 
 def _highest(poly: Poly, size: Any) -> tuple[int, Poly]:

@@ -7,7 +7,7 @@ shares nothing, to agree. `Refuted` needs an enumerated witness. Everything else
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
 from itertools import product
 from typing import Any
@@ -22,7 +22,7 @@ from derive.moments.enumeration import at, enumerated
 from derive.moments.expansion import expanded_at
 from derive.moments.layers import NotLayered, expect_by_layers
 from derive.moments.model import GaussianPair, Model, model_of
-from derive.moments.nodes import NODES, Expect, PowerSum, in_expectations
+from derive.moments.nodes import Expect, PowerSum, in_expectations
 from derive.moments.reader import read
 from derive.rules import rule
 from derive.step import Step
@@ -34,6 +34,8 @@ _CORRELATIONS = (sympy.Rational(3, 5), sympy.Rational(-4, 5))
 # Outcomes a case may have; above that it is multiplied out instead.
 _MOST = 700
 _CASES = 4
+# Numbers closer than this that are not seen to be equal are left undecided.
+_RESOLUTION = sympy.Rational(1, 10**30)
 
 
 @rule("moment-routes")
@@ -49,28 +51,59 @@ def moment_routes(step: Step) -> Verdict:
     """
     if step.relation != "=":
         return Verdict.unknown(f"the rule moment-routes checks equalities, not {step.relation!r}")
-    unstated = _may_be_zero(step)
-    if unstated:
-        return Verdict.unknown(f"divides by {', '.join(unstated)}, which may be 0: state AtLeast(size, 1)")
     try:
-        whole = replace(
-            step, lhs=definitions.opened(step.lhs, step.assumptions), rhs=definitions.opened(step.rhs, step.assumptions)
-        )
-        return _judge(whole, model_of(step.assumptions))
+        sides = (definitions.opened(side, step.assumptions) for side in (step.lhs, step.rhs))
+        lhs, rhs = (in_expectations(side) for side in sides)
+        model = model_of(step.assumptions)
+        _check_names(model, lhs, rhs)
+        return _judge(replace(step, lhs=lhs, rhs=rhs), model)
     except (MomentError, StatementError) as reason:
         return Verdict.unknown(str(reason))
 
 
+@rule("moment-limit")
+def moment_limit(step: Step) -> Verdict:
+    """The left side is worked out for all sizes as in moment-routes; the limit is read off its leading powers.
+
+    Sound because an expectation over finitely many moments is a fraction of polynomials in the sizes (and square
+    roots of sizes): as step.data["size"] → ∞ it tends to the quotient of the leading coefficients when the powers are
+    equal, and to 0 when the denominator's is higher. Refuted shows the limit that was found.
+    """
+    if step.relation != "limit":
+        return Verdict.unknown(f"the rule moment-limit checks limits, not {step.relation!r}")
+    try:
+        model, size = model_of(step.assumptions), step.data["size"]
+        lhs, rhs = (in_expectations(definitions.opened(side, step.assumptions)) for side in (step.lhs, step.rhs))
+        _check_names(model, lhs, rhs)
+        exact = evaluate(lhs, model, "diagrams")
+        verdict = _judge(replace(step, lhs=lhs, rhs=exact, relation="="), model)
+        top, bottom, power = algebra.leading(exact, size)
+    except (MomentError, StatementError) as reason:
+        return Verdict.unknown(str(reason))
+    if not verdict.is_proved:
+        return verdict
+    if power > 0:
+        return Verdict.refuted("the left side grows without bound", power=str(power))
+    if not _positive_polynomial(bottom, {a.size for a in step.assumptions if isinstance(a, AtLeast) and a.least >= 1}):
+        return Verdict.unknown("the leading coefficient of the denominator may be 0")
+    limit = algebra.expression_of(top) / algebra.expression_of(bottom) if power == 0 else sympy.S.Zero
+    if algebra.same(limit, rhs):
+        return Verdict.proved(f"{size} → ∞, every value of the rest", **verdict.evidence)
+    return Verdict.refuted("the limit is another", limit=str(sympy.factor(limit)))
+
+
 def evaluate(statement: Any, model: Model, route: str) -> Any:
-    """The statement with each expectation worked out by one route: "diagrams" or "layers"."""
-    opened = in_expectations(sympy.sympify(statement, strict=True))
+    """A statement in `Expect` with each expectation worked out by one route: "diagrams" or "layers"."""
     work = {"diagrams": expect_by_diagrams, "layers": expect_by_layers}[route]
-    return opened.xreplace({e: work(read(e.args[0]), model) for e in opened.atoms(Expect)})
+    return statement.xreplace({e: work(read(e.args[0]), model) for e in statement.atoms(Expect)})
 
 
 def _judge(step: Step, model: Model) -> Verdict:
-    by_diagrams = evaluate(step.lhs, model, "diagrams")
-    agrees = algebra.same(by_diagrams, _right_side(step.rhs, model))
+    by_diagrams, right = evaluate(step.lhs, model, "diagrams"), _right_side(step.rhs, model)
+    doubtful = _may_be_zero((step.lhs, step.rhs, by_diagrams, right), step.assumptions)
+    if doubtful:
+        return Verdict.unknown(f"divides by {', '.join(doubtful)}, which may be 0: state AtLeast(size, 1)")
+    agrees = algebra.same(by_diagrams, right)
     try:
         by_layers = evaluate(step.lhs, model, "layers")
     except NotLayered as reason:
@@ -85,20 +118,57 @@ def _judge(step: Step, model: Model) -> Verdict:
         return Verdict.refuted("an enumerated case differs", **witness)
     if not agrees:
         return Verdict.unknown("the routes do not give the right side", derived=str(by_diagrams))
-    if not checked:
-        return Verdict.unknown("no small case could be enumerated, so the code that derived it is unchecked")
+    if len(checked) < min(2, len(list(small_cases(step, model)))):
+        return Verdict.unknown("too few small cases could be enumerated, so the code that derived it is unchecked")
     if by_layers is None:
         sizes = "; ".join(checked)
         return Verdict.exact_at_sizes(f"sizes {sizes}; derived by one route for all", second_route=missing, error=0)
     return Verdict.proved("all sizes", routes=["index diagrams", "additive cumulants"], enumerated=checked)
 
 
-def _may_be_zero(step: Step) -> list[str]:
-    """Symbols under a fraction bar that neither their own assumptions nor `AtLeast` keep from 0."""
-    below = {p.base for side in (step.lhs, step.rhs) for p in side.atoms(sympy.Pow) if p.exp.is_negative}
-    stated = {a.size for a in step.assumptions if isinstance(a, AtLeast) and a.least >= 1}
-    symbols = set().union(*(b.free_symbols for b in below))
-    return sorted(str(s) for s in symbols if not s.is_positive and s not in stated)
+def _check_names(model: Model, *sides: Any) -> None:
+    """Two symbols of one name but different assumptions are two unknowns to SymPy, and one to every reader."""
+    names: dict[str, Any] = {}
+    for symbol in set().union(*(open_symbols(side) for side in sides), *_law_symbols(model)):
+        if names.setdefault(symbol.name, symbol) != symbol:
+            raise StatementError(f"two different symbols are named {symbol.name}: use one, with the same assumptions")
+
+
+def _may_be_zero(sides: Iterable[Any], assumptions: Iterable[Any]) -> list[str]:
+    """What stands under a fraction bar and is not seen to be positive.
+
+    Positive is a polynomial whose coefficients are positive, in which every symbol is ≥ 0 or has an even power, and
+    of which one term has only symbols that are positive, by their own assumptions or by `AtLeast`.
+    """
+    stated = {a.size for a in assumptions if isinstance(a, AtLeast) and a.least >= 1}
+    below = {p.base for side in sides for p in side.atoms(sympy.Pow) if p.exp.is_negative}
+    return sorted(str(base) for base in below if not _positive(base, stated))
+
+
+def _positive(base: Any, stated: set[Any]) -> bool:
+    if base.is_positive or base in stated:
+        return True
+    if base.has(Expect):
+        # Judged by what the expectation comes to.
+        return True
+    top, bottom = algebra.fraction_of(base)
+    return all(_positive_polynomial(poly, stated) for poly in (top, bottom))
+
+
+def _positive_polynomial(poly: algebra.Poly, stated: set[Any]) -> bool:
+    def sure(g: Any) -> bool:
+        return g in stated or bool(getattr(g, "is_positive", False))
+
+    def allowed(g: Any, power: int) -> bool:
+        return (
+            sure(g)
+            or bool(getattr(g, "is_nonnegative", False))
+            or (power % 2 == 0 and bool(getattr(g, "is_real", False)))
+        )
+
+    terms = list(poly.items())
+    signs = all(value > 0 and all(allowed(g, e) for g, e in monomial) for monomial, value in terms)
+    return signs and any(all(sure(g) for g, _ in monomial) for monomial, _ in terms)
 
 
 def _right_side(rhs: Any, model: Model) -> Any:
@@ -127,6 +197,8 @@ def _enumeration(step: Step, model: Model) -> tuple[list[str], dict[str, Any] | 
         except MomentError:
             continue
         if not algebra.same(left, right):
+            if abs(sympy.N(left - right, 50)) < _RESOLUTION:
+                continue
             shown = {str(s): str(v) for s, v in values.items()}
             return done, {"values": shown, "left": str(left), "right": str(right)}
         sizes = [f"{s} = {v}" for s, v in values.items() if s in _sizes(step)]
@@ -138,7 +210,7 @@ def _enumeration(step: Step, model: Model) -> tuple[list[str], dict[str, Any] | 
 
 def _value(expr: Any, model: Model, values: Mapping[Any, Any]) -> tuple[Any, str]:
     """One side at numbers: by all outcomes where they are few, else multiplied out entry by entry."""
-    if not expr.has(*NODES):
+    if not expr.has(Expect):
         return at(expr, model, values), "evaluated"
     try:
         return enumerated(expr, model, values, most=_MOST), "all outcomes"
@@ -178,7 +250,9 @@ def small_cases(step: Step, model: Model) -> Iterator[dict[Any, Any]]:
     ordered = sorted(product((1, 2, 3), repeat=len(sizes)), key=lambda p: (-len(set(p)), sum(p)))
     # A size of 1 hides a wrong power of it, so cases without one come before further cases with one.
     small = [*ordered[:2], *sorted(ordered[2:], key=lambda p: 1 in p)]
-    for rank, chosen in enumerate(small):
+    least = {a.size: a.least for a in step.assumptions if isinstance(a, AtLeast)}
+    allowed = [p for p in small if all(v >= least.get(s, 0) for s, v in zip(sizes, p, strict=True))]
+    for rank, chosen in enumerate(allowed):
         numbers = {s: _SCALARS[(place + 4 * rank) % len(_SCALARS)] for place, s in enumerate(scalars)}
         numbers |= {s: _CORRELATIONS[rank % 2] for s in scalars if s in correlations}
         yield {**dict(zip(sizes, map(sympy.Integer, chosen), strict=True)), **numbers, **rows}

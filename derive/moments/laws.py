@@ -217,6 +217,35 @@ def orthogonal(rows: Any) -> Uncorrelated:
     return Uncorrelated(1 / size, f"Haar-distributed with orthonormal columns (variance 1/{size}, uncorrelated)")
 
 
+def xavier(rows: Any, columns: Any, *, shape: str = "normal") -> Law:
+    """Glorot's weights, variance 2/(rows + columns); shape: "normal", or "uniform" on ±√(6/(rows + columns))."""
+    return _weights(2 / _exact(rows + columns, "rows + columns"), shape)
+
+
+def lecun(rows: Any, *, shape: str = "normal") -> Law:
+    """LeCun's weights, variance 1/rows; shape: "normal", or "uniform" on ±√(3/rows)."""
+    return _weights(1 / _exact(rows, "rows"), shape)
+
+
+def he(rows: Any, *, shape: str = "normal") -> Law:
+    """He's weights, variance 2/rows; shape: "normal", or "uniform" on ±√(6/rows)."""
+    return _weights(2 / _exact(rows, "rows"), shape)
+
+
+def inverse_root(rows: Any) -> Law:
+    """Uniform on ±1/√rows, the default of many libraries' linear layers: variance 1/(3 rows)."""
+    return _weights(1 / (3 * _exact(rows, "rows")), "uniform")
+
+
+def _weights(variance: Any, shape: str) -> Law:
+    if shape == "normal":
+        return gaussian(0, variance)
+    if shape == "uniform":
+        edge = sympy.sqrt(3 * variance)
+        return uniform(-edge, edge)
+    raise InputError(f'shape of the weights: expected "normal" or "uniform", got {shape!r}')
+
+
 @dataclass(frozen=True)
 class Support:
     """A finite law: values with weights that sum to 1, for exact enumeration.

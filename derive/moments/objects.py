@@ -17,7 +17,7 @@ import sympy
 from derive.assumptions import Distinct, FixedArray, RandomEntries
 from derive.errors import InputError
 from derive.language import array
-from derive.moments.laws import Law, from_cumulants
+from derive.moments.laws import Law, Uncorrelated, from_cumulants
 from derive.moments.model import GaussianPair
 
 Entry = Callable[..., Any]
@@ -146,7 +146,7 @@ def _plain(name: str, shape: tuple[Any, ...], laws: Callable[[Any], tuple[Any, .
     return Array(sizes, lambda *i: base[i], laws(base))
 
 
-def _law(law: Law | None, cumulants: Mapping[int, Any] | Sequence[Any] | None) -> Law:
+def _law(law: Law | Uncorrelated | None, cumulants: Mapping[int, Any] | Sequence[Any] | None) -> Law | Uncorrelated:
     if (law is None) == (cumulants is None):
         raise InputError("expected either law=… or cumulants=…, got both or neither")
     if law is not None:
@@ -169,7 +169,7 @@ def matrix(
     columns: Any,
     *,
     cumulants: Mapping[int, Any] | Sequence[Any] | None = None,
-    law: Law | None = None,
+    law: Law | Uncorrelated | None = None,
 ) -> Array:
     """A matrix of independent entries of one law, (rows, columns)."""
     chosen = _law(law, cumulants)

@@ -11,27 +11,29 @@ from derive.catalogue import Claim
 from derive.families import _moments as words
 from derive.families.moments import claims, rising
 from derive.moments.laws import gaussian, shaped
-from derive.moments.nodes import Distribution
+from derive.moments.nodes import Distribution, Expect
+from derive.rules import check_step
 from derive.verdict import Kind
 from tests.derive.moment_mutants import judged, mutants, with_sizes_positive
 
 POLYNOMIAL = [c for c in claims() if c.steps[0].rule == "moment-routes"]
+LIMITS = [c for c in claims() if c.steps[0].rule == "moment-limit"]
 LAWS = [c for c in claims() if c.steps[0].rule == "score-law"]
 d_k, d_model = words.d_k, words.d_model
 
 
-def test_every_claim_is_of_one_of_the_two_kinds() -> None:
-    assert len(POLYNOMIAL) + len(LAWS) == len(claims())
+def test_every_claim_is_of_one_of_the_three_kinds() -> None:
+    assert len(POLYNOMIAL) + len(LIMITS) + len(LAWS) == len(claims())
     assert len(POLYNOMIAL) >= 20
     assert len(LAWS) == 6
 
 
-@pytest.mark.parametrize("one", POLYNOMIAL, ids=lambda c: c.id)
+@pytest.mark.parametrize("one", POLYNOMIAL + LIMITS, ids=lambda c: c.id)
 def test_claim_is_proved(one: Claim) -> None:
     assert derive.claim(one.id).prove().kind is Kind.PROVED
 
 
-@pytest.mark.parametrize("one", POLYNOMIAL, ids=lambda c: c.id)
+@pytest.mark.parametrize("one", POLYNOMIAL + LIMITS, ids=lambda c: c.id)
 def test_mutants_are_refuted(one: Claim) -> None:
     wrong = mutants(one)
     assert len(wrong) >= 8
@@ -55,6 +57,19 @@ def test_mutants_are_refuted(one: Claim) -> None:
 def test_a_known_mistake_is_refuted(claim_id: str, rhs: Any) -> None:
     one = derive.claim(claim_id)
     assert judged(one, rhs, assumptions=with_sizes_positive(one)).kind is Kind.REFUTED
+
+
+def test_limits_that_grow_vanish_or_depend_on_the_size() -> None:
+    one = derive.claim("moments.limit_fourth")
+    grows = judged(one, one.rhs, lhs=one.lhs.xreplace({one.lhs.args[0]: words.SCORE**4}))
+    assert grows.kind is Kind.REFUTED
+    assert "without bound" in grows.scope
+    vanishes = Expect((words.SCORE / d_k) ** 4)
+    assert judged(one, one.rhs, lhs=vanishes).kind is Kind.REFUTED
+    assert judged(one, sympy.S.Zero, lhs=vanishes).kind is Kind.PROVED
+    assert judged(one, one.rhs * (1 + 1 / d_k)).kind is Kind.REFUTED
+    equality = replace(one.steps[0], relation="=")
+    assert check_step(equality).kind is Kind.UNKNOWN
 
 
 @pytest.mark.parametrize("one", LAWS, ids=lambda c: c.id)

@@ -7,11 +7,13 @@ import pytest
 import sympy
 
 import derive
-from derive.assumptions import Distinct, RandomEntries
+from derive.assumptions import AtLeast, Distinct, RandomEntries
 from derive.catalogue import Claim
 from derive.families import _moments as words
 from derive.families.variance import claims
+from derive.moments.checking import small_cases
 from derive.moments.laws import gaussian, mean_variance
+from derive.moments.model import model_of
 from derive.moments.nodes import Variance
 from derive.rules import check_step
 from derive.verdict import Kind
@@ -134,6 +136,24 @@ def test_a_missing_law_a_missing_row_assumption_and_a_possible_zero_are_unknown(
     verdict = judged(scaled, scaled.rhs, assumptions=laws)
     assert verdict.kind is Kind.UNKNOWN
     assert "divides by d_k" in verdict.scope
+
+
+def test_a_denominator_that_may_vanish_and_two_symbols_of_one_name_are_unknown() -> None:
+    one = derive.claim("variance.scaled")
+    verdict = judged(one, one.rhs + 1 / (d_k - 1))
+    assert verdict.kind is Kind.UNKNOWN
+    assert "may be 0" in verdict.scope
+    verdict = judged(one, one.rhs.xreplace({words.SIGMA_Q: sympy.Symbol("sigma_q")}))
+    assert verdict.kind is Kind.UNKNOWN
+    assert "two different symbols" in verdict.scope
+
+
+def test_small_cases_keep_the_stated_least_size() -> None:
+    one = derive.claim("variance.scaled")
+    (first, *_) = small_cases(
+        replace(one.steps[0], assumptions=(*one.assumptions, AtLeast(d_k, 3))), model_of(one.assumptions)
+    )
+    assert first[d_k] == 3
 
 
 def test_more_moments_than_were_given_are_unknown() -> None:

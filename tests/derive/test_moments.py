@@ -159,6 +159,37 @@ def test_bias_and_scaling() -> None:
     assert algebra.same(moments.expect(2 - score), 2)
 
 
+@pytest.mark.parametrize(
+    ("law", "variance"),
+    [
+        (moments.xavier(d_model, d_k), 4 * d_k * d_model**2 / (d_model + d_k) ** 2),
+        (moments.xavier(d_model, d_k, shape="uniform"), 4 * d_k * d_model**2 / (d_model + d_k) ** 2),
+        (moments.lecun(d_model), d_k),
+        (moments.lecun(d_model, shape="uniform"), d_k),
+        (moments.he(d_model), 4 * d_k),
+        (moments.he(d_model, shape="uniform"), 4 * d_k),
+        (moments.inverse_root(d_model), d_k / 9),
+        (moments.orthogonal(d_model), d_k),
+    ],
+    ids=["xavier", "xavier uniform", "lecun", "lecun uniform", "he", "he uniform", "inverse root", "orthogonal"],
+)
+def test_initialisations(law: Any, variance: Any) -> None:
+    scores = attention(moments.matrix("X", n, d_model, law=moments.gaussian()), law)
+    assert algebra.same(moments.variance(scores[i, j]), variance)
+
+
+def test_unknown_shape_of_weights() -> None:
+    with pytest.raises(InputError, match="normal"):
+        moments.lecun(d_model, shape="flat")
+
+
+def test_results_can_be_written_out_in_plain_sums() -> None:
+    scores = attention(moments.fixed("X", n, d_model), moments.gaussian())
+    plain = moments.opened(moments.variance(scores[i, j]))
+    assert not plain.atoms(PowerSum)
+    assert len(plain.atoms(sympy.Sum)) == 2
+
+
 def test_correlated_vectors() -> None:
     rho = scalar("rho")
     q, k = moments.correlated(("q", "k"), d_k, correlation=rho)
