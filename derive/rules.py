@@ -25,6 +25,7 @@ _HOMES: list[str] = [
     "derive.inequalities",
     "derive.limits",
     "derive.congruence",
+    "derive.recursions",
     "derive.trigonometry",
     "derive.bounds_by_sign",
     "derive.moments.checking",

@@ -39,6 +39,6 @@ def test_heads_need_channels(claim_id: str) -> None:
 def test_a_grouped_value_needs_its_group_sum() -> None:
     """The gradient of the first member alone is refuted."""
     step = claim("heads.grouped_value_gradient").steps[0]
-    first = step.rhs.function.xreplace({heads.e: sympy.Integer(0)})
+    first = sympy.Sum(step.rhs.function.xreplace({heads.e: sympy.Integer(0)}), step.rhs.limits[0])
     members = (*step.assumptions, AtLeast(heads.g_q, 1))
     assert check_step(replace(step, rhs=first, assumptions=members)).kind is Kind.REFUTED
