@@ -97,13 +97,10 @@ def minimum(expr: Any, context: Context) -> int | None:
     """A lower bound of a linear integer expression, or None: every index is put at the end of its range that makes the
     expression least, innermost first, and every size at its least value."""
     current = sympy.expand(expr)
-    for name in [r[0] for r in reversed(context.ranges)] + [
-        a.index for a in context.assumptions if isinstance(a, InRange)
-    ]:
+    for name, ends in _innermost_first(context):
         factor = current.coeff(name)
-        ends = context.range_of(name)
-        if factor.is_Integer and factor != 0 and ends is not None and name not in free_symbols(ends[factor < 0]):
-            current = sympy.expand(current - factor * name + factor * ends[factor < 0])
+        if factor.is_Integer and factor != 0:
+            current = sympy.expand(current - factor * name + factor * (ends[1] if factor < 0 else ends[0]))
     total = 0
     for term in sympy.Add.make_args(current):
         factor, symbol = term.as_coeff_Mul()
@@ -114,6 +111,21 @@ def minimum(expr: Any, context: Context) -> int | None:
             return None
         total += int(factor) * least
     return total
+
+
+def _innermost_first(context: Context) -> list[tuple[Any, tuple[Any, Any]]]:
+    """Ranged indices with their ends, each before those that its ends depend on."""
+    names = {r[0] for r in context.ranges} | {a.index for a in context.assumptions if isinstance(a, InRange)}
+    waiting = {name: ends for name in sorted(names, key=str) if (ends := context.range_of(name)) is not None}
+    order = []
+    while waiting:
+        free = [
+            x for x in waiting if not any(x in free_symbols(e) for y, ends in waiting.items() if y != x for e in ends)
+        ]
+        if not free or any(free[0] in free_symbols(e) for e in waiting[free[0]]):
+            break  # ranges that depend on each other, or on themselves, give no bound
+        order.append((free[0], waiting.pop(free[0])))
+    return order
 
 
 def _least(size: Any, context: Context) -> int | None:

@@ -34,7 +34,7 @@ def opened(expr: Any) -> Any:
         return expr
     if isinstance(expr, (sympy.sin, sympy.cos)):
         sine, cosine = _of_sum(sympy.expand(expr.args[0]))
-        return sine if isinstance(expr, sympy.sin) else cosine
+        return _without_squares(sine if isinstance(expr, sympy.sin) else cosine)
     if isinstance(expr, sympy.Sum):
         return sympy.Sum(opened(expr.function), *expr.limits)
     parts = [opened(a) for a in expr.args]
