@@ -19,10 +19,10 @@ from compute.errors import InputError
 from compute.meaning import Problem, resolve, same_library
 from compute.spec import Spec
 
-Algorithm = Literal["auto", "plain", "shifted", "online", "bounded"]
+Algorithm = Literal["auto", "plain", "shifted", "online", "bounded", "kernel"]
 # Below this many scores, whole matrices are quicker than a loop over tiles.
 FEW_CELLS = 1 << 16
-ALGORITHMS = ("auto", "plain", "shifted", "online", "bounded")
+ALGORITHMS = ("auto", "plain", "shifted", "online", "bounded", "kernel")
 
 
 @dataclass(frozen=True)
@@ -64,7 +64,8 @@ def attention(
 
     algorithm: "plain" (the formula, unshifted: overflows where exp does), "shifted" (by the row's maximum),
     "online" (tiles, O(n) memory), "bounded" (tiles without a maximum where a bound on the scores proves it safe,
-    "online" elsewhere), "auto". threads: at most this many (None: the cores there are); results don't depend on it.
+    "online" elsewhere), "kernel" (our own CUDA kernels, CuPy arrays only), "auto" (shifted for few scores, else
+    bounded). threads: at most this many (None: the cores there are); results don't depend on it.
 
     Raises InputError (arguments that don't fit), DeviceError (a GPU that can't).
     Source: Vaswani et al. 2017, section 3.2.1, equation (1).
@@ -150,6 +151,10 @@ def solve(problem: Problem, algorithm: str, threads: int | None) -> tuple[Array,
     named = choose(problem, algorithm)
     if named in ("plain", "shifted"):
         return plain.forward(problem.whole(), shifted=named == "shifted")
+    if named == "kernel":
+        from compute.kernels import bridge
+
+        return bridge.forward(problem)
     return tiled.forward(problem, bounded=named == "bounded", threads=threads)
 
 
@@ -168,6 +173,8 @@ def solve_backward(
         g = plain.backward(problem.whole(), grad_output, grad_lse, shifted=named == "shifted")
         dk, dv = over_groups(problem, g.dk), over_groups(problem, g.dv)
         dq, dbias, dsink, dscale = g.dq, g.dbias, g.dsink, g.dscale
+    elif named == "kernel":
+        dq, dk, dv, dbias, dsink, dscale = _by_kernels(problem, grad_output, grad_lse, output, lse)
     else:
         bounded = named == "bounded"
         t = tiled_backward.backward(problem, grad_output, grad_lse, output, lse, bounded=bounded, threads=threads)
@@ -185,6 +192,24 @@ def solve_backward(
         dsink=None if problem.sink is None else dsink,
         dscale=dscale,
     )
+
+
+def _by_kernels(
+    problem: Problem, grad_output: Array, grad_lse: Array | None, output: Array | None, lse: Array | None
+) -> tuple[Any, ...]:
+    """(dq, dk, dv, dbias, dsink, dscale) from compute.kernels, which sum a sink's gradient over the batch."""
+    from compute.kernels import bridge
+
+    if problem.sink_shape is not None and math.prod(problem.sink_shape) not in (1, problem.h):
+        raise InputError(f"algorithm 'kernel' gives a sink's gradient a head: its shape {problem.sink_shape} has more")
+    if grad_lse is not None:
+        grad_lse = grad_lse / problem.work.type(math.log(problem.spec.lse_base))
+    k = bridge.backward(problem, grad_output, grad_lse, output, lse)
+    dsink = k.get("dsink")
+    if dsink is not None:
+        assert problem.sink_shape is not None
+        dsink = (dsink if math.prod(problem.sink_shape) == problem.h else dsink.sum()).reshape(problem.sink_shape)
+    return k["dq"], k["dk"], k["dv"], None, dsink, k["dscale"]
 
 
 def choose(problem: Problem, algorithm: str) -> str:

@@ -1,7 +1,8 @@
 """Formulas as functions: an operation tree (plain data) becomes a function of arrays and numbers.
 
 Guarantees: only whitelisted operations run (compute.optree), no text is executed; the array library follows the
-arguments; sizes are bound from the arrays' axes and must agree.
+arguments; sizes are bound from the arrays' axes and must agree. On CuPy arrays an elementwise tree runs as one
+kernel (compute.kernels.emit); sums run on CuPy's products and reductions.
 Does not: differentiate, simplify, or keep the tree's order of summation.
 
 >>> tree = {"version": 1, "inputs": [{"name": "Q", "axes": ["n", "d"]}, {"name": "K", "axes": ["m", "d"]}],
@@ -24,7 +25,7 @@ import numpy as np
 from compute.arrays import Array, Namespace, device_errors, is_float, namespace
 from compute.errors import InputError
 from compute.evaluate import Evaluator
-from compute.optree import Tree, check
+from compute.optree import Tree, check, operations
 
 
 class Function:
@@ -34,8 +35,10 @@ class Function:
     result from NumPy is a float. Raises InputError for arguments that don't fit the tree.
     """
 
-    def __init__(self, tree: Tree) -> None:
-        self.tree = tree
+    def __init__(self, data: Mapping[str, Any]) -> None:
+        self.tree = check(data)
+        self._data = data
+        self._kernels: dict[str, Any] = {}
 
     @property
     def inputs(self) -> tuple[str, ...]:
@@ -54,12 +57,34 @@ class Function:
             if scalars[name] != sizes[name]:
                 raise InputError(f"{name} is {scalars[name]}, and an array has {sizes[name]} entries along {name}")
         float32 = bool(arrays) and all(str(a.dtype) == "float32" for a in arrays.values())
+        if xp is not np and self.elementwise:
+            with device_errors(xp):
+                return self.kernel("float32" if float32 else "float64")(**arrays, **scalars)
         evaluator = Evaluator(
             xp, self.tree, arrays, scalars, sizes | _whole(self.tree, scalars), np.float32 if float32 else np.float64
         )
         with np.errstate(all="ignore"), device_errors(xp):
             out = evaluator.run()
         return float(out) if xp is np and not self.tree.output else out
+
+    @property
+    def elementwise(self) -> bool:
+        """Whether each output entry is a formula of single entries, without sums, that a kernel can hold."""
+        return bool(self.tree.output) and self.tree.depth == 0 and "digamma" not in operations(self.tree.body)
+
+    def kernel(self, fmt: str = "float64", backend: Any = None) -> Any:
+        """The compiled kernel of this tree (compute.kernels.emit.Formula), by default on the current device.
+
+        An entry outside an array reads as NaN there. Raises DeviceError or NotInstalled without a device.
+        """
+        from compute.kernels.bridge import device
+        from compute.kernels.emit import Formula
+
+        if backend is not None:
+            return Formula(self._data, backend, fmt)
+        if fmt not in self._kernels:
+            self._kernels[fmt] = Formula(self._data, device(), fmt)
+        return self._kernels[fmt]
 
     def _named(self, args: tuple[Any, ...], named: dict[str, Any]) -> dict[str, Any]:
         names = self.inputs
@@ -92,7 +117,7 @@ class Function:
 
 def function_from(tree: Mapping[str, Any]) -> Function:
     """A function from an operation tree (see compute.optree for its form). Raises InputError for a faulty tree."""
-    return Function(check(tree))
+    return Function(tree)
 
 
 def _number(name: str, value: Any, xp: Namespace) -> Any:

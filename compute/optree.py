@@ -81,6 +81,14 @@ def check(data: Mapping[str, Any]) -> Tree:
     return Tree(inputs, output, data["body"], checker.depth)
 
 
+def operations(expr: Any) -> set[str]:
+    """Every operation that a checked expression uses."""
+    if isinstance(expr, str) or not isinstance(expr, Sequence) or not expr:
+        return set()
+    head = {expr[0]} if isinstance(expr[0], str) else set()
+    return head.union(*(operations(part) for part in expr))
+
+
 def _name(value: Any, what: str) -> str:
     if not isinstance(value, str) or not _NAME.match(value):
         raise InputError(f"operation tree: {what} is {value!r}: expected a plain name")

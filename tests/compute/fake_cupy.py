@@ -1,0 +1,125 @@
+"""A stand-in for CuPy on NumPy's arrays, as strict as CuPy where the two differ.
+
+Arrays refuse to become NumPy arrays by themselves and to meet them in an operation; only functions that CuPy has
+exist. Results are NumPy's, so a call through it must give NumPy's bits. It says nothing about a device.
+"""
+
+from __future__ import annotations
+
+import operator
+import types
+from typing import Any
+
+import numpy as np
+
+FUNCTIONS = """abs all any arange argwhere asarray ascontiguousarray broadcast_arrays broadcast_to ceil clip concatenate
+copysign cos divide einsum empty empty_like exp exp2 frexp full full_like isfinite isnan ldexp log log2 matmul max
+maximum min minimum multiply ones power repeat rint sin sqrt sum tanh where zeros zeros_like argmax log1p expm1"""
+REFUSED = (np.ndarray,)
+
+
+def unwrap(x: Any) -> Any:
+    if isinstance(x, ndarray):
+        return x.inner
+    if isinstance(x, REFUSED) and x.ndim:
+        raise TypeError(f"Unsupported type {type(x)}")
+    if isinstance(x, (tuple, list)):
+        return type(x)(unwrap(i) for i in x)
+    return x
+
+
+def wrap(x: Any) -> Any:
+    if isinstance(x, (np.ndarray, np.generic)):
+        return ndarray(np.asarray(x))
+    return tuple(wrap(i) for i in x) if isinstance(x, tuple) else x
+
+
+def lifted(function: Any) -> Any:
+    def call(*args: Any, **given: Any) -> Any:
+        out = given.get("out")
+        result = function(*(unwrap(a) for a in args), **{k: unwrap(v) for k, v in given.items()})
+        return out if out is not None else wrap(result)
+
+    return call
+
+
+class ndarray:
+    __module__ = "cupy"
+
+    def __init__(self, inner: Any) -> None:
+        self.inner = inner
+
+    def __getattr__(self, name: str) -> Any:
+        value = getattr(self.inner, name)
+        return lifted(value) if callable(value) and name != "dtype" else wrap(value) if name == "T" else value
+
+    def __array__(self, *args: Any, **given: Any) -> Any:
+        raise TypeError("Implicit conversion to a NumPy array is not allowed.")
+
+    def __array_ufunc__(self, ufunc: Any, method: str, *args: Any, **given: Any) -> Any:
+        if method != "__call__":
+            return NotImplemented
+        return lifted(ufunc)(*args, **given)
+
+    def __getitem__(self, key: Any) -> Any:
+        return wrap(self.inner[unwrap(key)])
+
+    def __setitem__(self, key: Any, value: Any) -> None:
+        self.inner[unwrap(key)] = unwrap(value)
+
+    def __bool__(self) -> bool:
+        return bool(self.inner)
+
+    def __float__(self) -> float:
+        return float(self.inner)
+
+    def __int__(self) -> int:
+        return int(self.inner)
+
+    def __iter__(self) -> Any:
+        return (wrap(x) for x in self.inner)
+
+    def __len__(self) -> int:
+        return len(self.inner)
+
+
+def _operator(name: str) -> None:
+    function = getattr(operator, name)
+    setattr(ndarray, f"__{name}__", lambda a, b: lifted(function)(a, b))
+    setattr(ndarray, f"__r{name}__", lambda a, b: lifted(function)(b, a))
+
+    def in_place(a: ndarray, b: Any) -> ndarray:
+        a.inner = getattr(operator, f"i{name}", function)(a.inner, unwrap(b))
+        return a
+
+    setattr(ndarray, f"__i{name}__", in_place)
+
+
+for _name in ("add", "sub", "mul", "truediv", "floordiv", "mod", "pow", "matmul", "and_", "or_", "xor"):
+    _operator(_name) if not _name.endswith("_") else None
+for _name, _function in (("and", operator.and_), ("or", operator.or_), ("xor", operator.xor)):
+    setattr(ndarray, f"__{_name}__", lambda a, b, f=_function: lifted(f)(a, b))
+    setattr(ndarray, f"__r{_name}__", lambda a, b, f=_function: lifted(f)(b, a))
+for _name in ("lt", "le", "gt", "ge", "eq", "ne"):
+    setattr(ndarray, f"__{_name}__", lambda a, b, f=getattr(operator, _name): lifted(f)(a, b))
+for _name in ("neg", "abs", "invert"):
+    setattr(ndarray, f"__{_name}__", lambda a, f=getattr(operator, _name): lifted(f)(a))
+ndarray.__hash__ = None  # type: ignore[assignment]
+
+
+def module() -> types.ModuleType:
+    """The stand-in as a module named cupy."""
+    cupy = types.ModuleType("cupy")
+    cupy.ndarray = ndarray  # type: ignore[attr-defined]
+    for name in FUNCTIONS.split():
+        setattr(cupy, name, lifted(getattr(np, name)))
+    for name in ("float32", "float64", "int64"):
+        setattr(cupy, name, getattr(np, name))
+    cupy.asarray = lambda x, dtype=None: ndarray(np.asarray(x.inner if isinstance(x, ndarray) else x, dtype=dtype))  # type: ignore[attr-defined]
+    cupy.asnumpy = lambda x: x.inner  # type: ignore[attr-defined]
+
+    def copyto(target: ndarray, source: Any, where: Any = None) -> None:
+        np.copyto(target.inner, unwrap(source), where=True if where is None else unwrap(where))
+
+    cupy.copyto = copyto  # type: ignore[attr-defined]
+    return cupy
