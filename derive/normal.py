@@ -229,12 +229,26 @@ class Normaliser:
             return False
         for atom in _denominators(form):
             if is_nonzero(atom.parts[0], self.env, self.env.facts):
-                cleared = self.normal(form.times(atom.parts[0]))
+                cleared = self.normal(_times_base(form, atom))
                 if cleared.is_zero or (
                     len(cleared.key) < 4 * len(form.key) and self._zero_after_clearing(cleared, depth + 1)
                 ):
                     return True
         return False
+
+
+def _times_base(form: Poly, atom: Atom) -> Poly:
+    """The sum times a power's base: a term that is divided by it loses one power, the others are multiplied out."""
+    total: dict[Mono, Fraction] = {}
+    for m, c in form.terms:
+        if m.power_of(atom) < 0:
+            factors = merged((*m.factors, (atom, Power(1))))
+            product = Poly.mono(Mono(m.binders, m.bounds, m.equations, factors, m.argument))
+        else:
+            product = Poly.mono(m).times(atom.parts[0])
+        for k, d in product.terms:
+            total[k] = total.get(k, Fraction(0)) + c * d
+    return Poly(total)
 
 
 def _has_denominator(form: Poly) -> bool:
