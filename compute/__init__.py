@@ -42,6 +42,8 @@ if TYPE_CHECKING:
     from compute.layouts import paged_attention as paged_attention
     from compute.layouts import swap_heads as swap_heads
     from compute.merge import merge_states as merge_states
+    from compute.search import WorstInput as WorstInput
+    from compute.search import worst_inputs as worst_inputs
     from compute.spec import Rope as Rope
     from compute.spec import Spec as Spec
 
@@ -76,6 +78,8 @@ _HOMES = {
     "Certificate": "compute.certificate",
     "certify": "compute.certificate",
     "Enclosure": "compute.enclosure",
+    "WorstInput": "compute.search",
+    "worst_inputs": "compute.search",
     "Spec": "compute.spec",
     "Rope": "compute.spec",
 }

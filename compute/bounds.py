@@ -8,15 +8,16 @@ adversary exceeds them.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
 
+from compute import worst_gradients
 from compute.errors import InputError
-from compute.heads import F64, split
-from compute.roundings import Algorithm, Eager, Flash
+from compute.heads import F64, Heads, exact64, split
+from compute.roundings import Algorithm, Eager, Flash, limits
 from compute.spec import Spec
 from compute.worst_case import forward
 
@@ -31,7 +32,9 @@ class Tolerance:
 
     total: (…, n, d_v), inf where `overflow` is true or where nothing can be bounded. sources: the summands of total by
     the rounding they come from: "scores", "exp", "cast" (of the weights), "sums", "output", "underflow". overflow:
-    a stored value may exceed its format there ("overflow predicted"), so that no finite tolerance holds.
+    a stored value may exceed its format there ("overflow predicted"), so that no finite tolerance holds. gradients:
+    tolerances of "dq", "dk", "dv", where grad_output was given; their sources are "weights", "delta" (the sum of
+    grad_output times output), "cast", "sums", "output".
     """
 
     total: F64
@@ -39,6 +42,7 @@ class Tolerance:
     overflow: NDArray[np.bool_]
     algorithm: Algorithm
     kind: Kind
+    gradients: dict[str, Tolerance] = field(default_factory=dict)
 
     def allows(self, got: Any, value: Any, radius: Any = 0.0) -> NDArray[np.bool_]:
         """Where `got` may come from the declared algorithm, if the exact value lies within `radius` of `value`.
@@ -80,6 +84,8 @@ def tolerance(
     spec: Spec | None = None,
     algorithm: Algorithm | None = None,
     kind: Kind = "worst",
+    *,
+    grad_output: Any = None,
     **arrays: Any,
 ) -> Tolerance:
     """How far the declared algorithm's output may be from exact attention, per element.
@@ -113,4 +119,34 @@ def tolerance(
     overflow = np.asarray(heads.join(flags, axes), dtype=bool)
     total = np.where(overflow, np.inf, heads.join([p.total for p in parts], axes))
     sources = {name: heads.join([getattr(p, name) for p in parts], axes) for name in names}
-    return Tolerance(total, sources, overflow, algorithm, kind)
+    gradients = {} if grad_output is None else _gradients(heads, algorithm, grad_output, kind)
+    return Tolerance(total, sources, overflow, algorithm, kind, gradients)
+
+
+def _gradients(heads: Heads, algorithm: Algorithm, grad_output: Any, kind: Kind) -> dict[str, Tolerance]:
+    problem = heads.problem
+    n, m, d, d_v = problem.n, problem.m, problem.q.shape[-1], problem.v.shape[-1]
+    shape = (*heads.shape, n, d_v)
+    if tuple(np.shape(grad_output)) != shape:
+        raise InputError(f"grad_output has shape {np.shape(grad_output)}: expected the output's, {shape}")
+    grad = exact64(np.asarray(grad_output), "grad_output").reshape(len(heads), n, d_v)
+    found = [worst_gradients.gradients(head, algorithm, g) for head, g in zip(heads, grad, strict=True)]
+    out = {}
+    for name, axes in (("dq", (n, d)), ("dk", (m, d)), ("dv", (m, d_v))):
+        sources = {
+            source: heads.join([f[name].sources[i] for f in found], axes)
+            for i, source in enumerate(worst_gradients.SOURCES)
+        }
+        size, overflow = (heads.join([getattr(f[name], part) for f in found], axes) for part in ("size", "overflow"))
+        groups = problem.groups
+        if name != "dq" and groups > 1 and not problem.flat:
+            # heads of a group are added up, each sum rounded to the output format at worst
+            cut = (*heads.shape[:-1], heads.shape[-1] // groups, groups, *axes)
+            reach = (size + sum(sources.values())).reshape(cut).sum(axis=-3)
+            sources = {k: x.reshape(cut).sum(axis=-3) for k, x in sources.items()}
+            sources["output"] = sources["output"] + (groups - 1) * 2 * limits(algorithm.output).unit * reach
+            overflow = overflow.astype(bool).reshape(cut).any(axis=-3)
+        overflow = np.asarray(overflow, dtype=bool)
+        total = np.where(overflow, np.inf, np.asarray(sum(sources.values())) * (1 + 2.0**-45))
+        out[name] = Tolerance(total, sources, overflow, algorithm, kind)
+    return out

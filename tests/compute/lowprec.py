@@ -102,3 +102,48 @@ def _eager(q, k, v, fmt, weights, output, acc, style, shifted, exp, keep, scale_
     p = e / norm
     p = quant(p, weights).astype(acc) if weights != np.dtype(acc).name else p
     return quant(p @ v, output)
+
+
+def flash_backward(q, k, v, go, *, fmt, block=64, keep=None):
+    """FlashAttention's backward pass: weights from the log-sum-exp, P and dS cast to fmt, float32 sums."""
+    with np.errstate(all="ignore"):
+        out = flash(q, k, v, weights=fmt, output=fmt, block=block, keep=keep).astype(F32)
+        q, k, v, go = (np.asarray(x, F32) for x in (q, k, v, go))
+        n, tau = len(q), F32(1 / math.sqrt(q.shape[1]))
+        s = (q @ k.T) * tau
+        if keep is not None:
+            s = np.where(keep, s, F32(-np.inf))
+        top = s.max(axis=1, keepdims=True)
+        lse = top + np.log(np.exp(s - top).sum(axis=1, keepdims=True, dtype=F32))
+        delta = (go * out).sum(axis=1, keepdims=True, dtype=F32)
+        p = np.exp(s - lse)
+        ds = p * (go @ v.T - delta)
+        if fmt != "float32":
+            p, ds = quant(p, fmt).astype(F32), quant(ds, fmt).astype(F32)
+        dq, dk, dv = np.zeros_like(q), np.zeros_like(k), np.zeros_like(v)
+        for j in range(0, len(k), block):
+            dq += ds[:, j : j + block] @ k[j : j + block]
+        for i in range(0, n, block):
+            dk += ds[i : i + block].T @ q[i : i + block]
+            dv += p[i : i + block].T @ go[i : i + block]
+        return {"dq": quant(dq * tau, fmt), "dk": quant(dk * tau, fmt), "dv": quant(dv, fmt)}
+
+
+def eager_backward(q, k, v, go, *, fmt, keep=None):
+    """Separate operations: stored weights, every intermediate stored in fmt, float32 inside each operation."""
+    with np.errstate(all="ignore"):
+        q, k, v, go = (np.asarray(x, F32) for x in (q, k, v, go))
+        tau = F32(1 / math.sqrt(q.shape[1]))
+
+        def store(x):
+            return x if fmt == "float32" else quant(x, fmt).astype(F32)
+
+        s = store((q @ k.T) * tau)
+        if keep is not None:
+            s = np.where(keep, s, F32(-np.inf))
+        e = np.exp(s - s.max(axis=1, keepdims=True))
+        p = store(e / e.sum(axis=1, keepdims=True, dtype=F32))
+        dp = store(go @ v.T)
+        ds = store(p * (dp - (p * dp).sum(axis=1, keepdims=True, dtype=F32)))
+        dq, dk, dv = (ds @ k) * tau, (ds.T @ q) * tau, p.T @ go
+        return {"dq": quant(dq, fmt), "dk": quant(dk, fmt), "dv": quant(dv, fmt)}
