@@ -74,7 +74,7 @@ class Evaluator:
 
     def _eval(self, expr: Any, env: Mapping[Any, int], seeds: tuple[_Seed, ...]) -> Any:
         if not expr.args:
-            return self._atom(expr, env)
+            return self._atom(expr, env, seeds)
         info = self._info.get(expr) or self._facts(expr)
         place = tuple([env[s] if s in env else self.globals.get(s) for s in info.locals])
         key = (expr, place, tuple([s for s in seeds if s[0] in info.arrays]) if seeds else ())
@@ -90,8 +90,9 @@ class Evaluator:
             todo = [expr]
             while todo:
                 for node in sympy.preorder_traversal(todo.pop()):
-                    if isinstance(node, sympy.IndexedBase) and label_of(node) not in arrays:
-                        label = label_of(node)
+                    label = label_of(node) if isinstance(node, (sympy.IndexedBase, sympy.Symbol)) else None
+                    named = isinstance(node, sympy.IndexedBase) or label in self.statement.definitions
+                    if label is not None and named and label not in arrays:
                         arrays.add(label)
                         if label in self.statement.definitions:
                             definition = self.statement.definitions[label]
@@ -101,7 +102,7 @@ class Evaluator:
             self._info[expr] = _Info(tuple(sorted(varying, key=str)), frozenset(arrays))
         return self._info[expr]
 
-    def _atom(self, expr: Any, env: Mapping[Any, int]) -> Any:
+    def _atom(self, expr: Any, env: Mapping[Any, int], seeds: tuple[_Seed, ...] = ()) -> Any:
         if isinstance(expr, sympy.Rational):
             return self.ops.lift(Fraction(int(expr.p), int(expr.q)))
         if expr in env:
@@ -114,7 +115,7 @@ class Evaluator:
             return self.ops.constant(expr)
         if isinstance(expr, sympy.Symbol) and not expr.is_integer:
             if str(expr) in self.statement.definitions:
-                return self._defined(self.statement.definitions[str(expr)], (), ())
+                return self._defined(self.statement.definitions[str(expr)], (), seeds)
             return self.ops.scalar(expr)
         raise Unreadable(f"{expr} ({type(expr).__name__}) can't be evaluated at sizes: use a size, an index in its "
                          "range, a real scalar or a rational number")  # fmt: skip

@@ -263,6 +263,8 @@ def _spectrum() -> list[Claim]:
             source=HERE,
             symbols={"alpha": "(n,), 1/2 at a and at b, else 0: no softmax of finite scores for n ≥ 3"},
         ),
+        _strict(form),
+        _supremum(),
         bound(
             "softmax.eigenvalue_by_maximum",
             ("No eigenvalue exceeds 2(1 − α_a), for any a: 2(1 − max α)", "固有値は 2(1 − max α) を超えない"),
@@ -287,6 +289,76 @@ def _spectrum() -> list[Claim]:
         ),
         _saturation(form, coefficient, decays, rest, bottom, above_gap),
     ]
+
+
+def _strict(form: Any) -> Claim:
+    """vᵀJv stays below ½|v|² by at least (4/3) α_a α_b α_k v_a², for three different places."""
+    places = (a, b, k)
+    outside = sympy.Mul(*(apart(i, place) for place in places))
+    inside = sympy.Add(*(KroneckerDelta(i, place) for place in places))
+    other_outside = sympy.Mul(*(apart(j, place) for place in places))
+    # ½ΣΣ over the pairs that are not both among the three places.
+    others = HALF * total(
+        total(apart(i, j) * (outside + inside * other_outside) * alpha[i] * alpha[j] * (v[i] + v[j]) ** 2, j, n),
+        i,
+        n,
+    )
+
+    def rest(place: Any) -> Any:
+        """1 − α at a place."""
+        return total(apart(l, place) * alpha[l], l, n)
+
+    s_1, s_2, s_3 = v[a] + v[b], v[a] + v[k], v[b] + v[k]
+    three = alpha[a] * alpha[b] * alpha[k]
+    lost = (
+        alpha[a] * alpha[b] * rest(k) * s_1**2
+        + alpha[a] * alpha[k] * rest(b) * s_2**2
+        + alpha[b] * alpha[k] * rest(a) * s_3**2
+    )
+    squares = Rational(1, 3) * three * ((s_1 - s_2) ** 2 + (s_1 + s_3) ** 2 + (s_2 + s_3) ** 2)
+    return bound(
+        "softmax.eigenvalue_strict",
+        (
+            "With three or more scores 1/2 is never attained: the shortfall is at least (4/3)α_a α_b α_k v_a²",
+            "スコアが3つ以上なら 1/2 には達しない:不足は (4/3)α_a α_b α_k v_a² 以上",
+        ),
+        (form + Rational(4, 3) * three * v[a] ** 2, SQUARES / 2),
+        HALF * total((1 - 2 * alpha[i]) ** 2 * v[i] ** 2, i, n) + others + lost + squares,
+        assumptions=(ROW, WEIGHTS, *at(a, b, k), Distinct(a, b), Distinct(a, k), Distinct(b, k)),
+        premises=("softmax.quadratic_form", "softmax.nonnegative"),
+        source=HERE,
+        symbols={**SYMBOLS, "a": "any place; b and k two others"},
+        note=(
+            "Every weight of a softmax is positive, so vᵀJv < ½|v|² for every v ≠ 0 when n ≥ 3.",
+            "softmax の重みはすべて正なので、n ≥ 3 では v ≠ 0 に対して vᵀJv < ½|v|²。",
+        ),
+    )
+
+
+def _supremum() -> Claim:
+    """Two scores β and the rest 0: the quadratic form at e_a − e_b tends to 1 = ½|e_a − e_b|²."""
+
+    def risen(ix: Any) -> Any:
+        return exp(beta * (KroneckerDelta(ix, a) + KroneckerDelta(ix, b)))
+
+    def vector(ix: Any) -> Any:
+        return KroneckerDelta(ix, a) - KroneckerDelta(ix, b)
+
+    bottom = total(risen(l), l, n)
+    square = total(risen(i) * vector(i) ** 2, i, n) / bottom - (total(risen(i) * vector(i), i, n) / bottom) ** 2
+    return limit(
+        "softmax.eigenvalue_supremum",
+        (
+            "… but approached: two leading scores β → ∞ bring vᵀJv/|v|² to 1/2",
+            "…しかし近づく:首位2つのスコア β → ∞ で vᵀJv/|v|² → 1/2",
+        ),
+        (square / total(vector(i) ** 2, i, n), beta, sympy.oo),
+        HALF,
+        1 / (2 + (n - 2) * exp(-beta)),
+        assumptions=(AtLeast(n, 2), Distinct(a, b), *at(a, b)),
+        source=HERE,
+        symbols={"beta": "the two leading scores; all others are 0", "a": "the first of them", "b": "the second"},
+    )
 
 
 def _saturation(form: Any, coefficient: Any, decays: Any, rest: Any, bottom: Any, above_gap: Any) -> Claim:

@@ -170,6 +170,15 @@ def test_false_statements_do_not(name: str) -> None:
     assert not check(lhs, rhs, assumptions, draws=12).agrees
 
 
+def test_a_derivative_passes_through_a_named_scalar() -> None:
+    """An abbreviation without indices is opened under the derivative too."""
+    z = scalar("Z")
+    named = Defined(z, (), total(exp(x[l]), l, n))
+    assert check(Diff(log(z), x[i]), exp(x[i]) / z, (*ROW, named)).agrees
+    assert check(Diff(2 * z + 1, x[i]), 2 * exp(x[i]), (*ROW, named)).agrees
+    assert not check(Diff(z, x[i]), sympy.Integer(0), (*ROW, named)).agrees
+
+
 def test_a_split_needs_its_condition() -> None:
     half = size("h")
     whole = total(x[j], j, n)
