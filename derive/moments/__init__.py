@@ -43,11 +43,12 @@ from derive.moments.laws import (
     uniform,
     xavier,
 )
-from derive.moments.layers import NotLayered, expect_by_layers
+from derive.moments.layers import expect_by_layers
 from derive.moments.model import Model, model_of
 from derive.moments.nodes import PowerSum, cumulants_of
 from derive.moments.objects import Array, Quantity, correlated, fixed, matrix, vector
 from derive.moments.reader import read
+from derive.moments.traces import NotLayered
 
 Method = Literal["auto", "diagrams", "cumulants", "both"]
 

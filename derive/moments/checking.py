@@ -20,10 +20,11 @@ from derive.moments import algebra, definitions
 from derive.moments.diagrams import expect_by_diagrams
 from derive.moments.enumeration import at, enumerated
 from derive.moments.expansion import expanded_at
-from derive.moments.layers import NotLayered, expect_by_layers
+from derive.moments.layers import expect_by_layers
 from derive.moments.model import GaussianPair, Model, model_of
 from derive.moments.nodes import Expect, PowerSum, in_expectations
 from derive.moments.reader import read
+from derive.moments.traces import NotLayered
 from derive.rules import rule
 from derive.step import Step
 from derive.verdict import Verdict
@@ -107,8 +108,7 @@ def _judge(step: Step, model: Model) -> Verdict:
     try:
         by_layers = evaluate(step.lhs, model, "layers")
     except NotLayered as reason:
-        by_layers = None
-        missing = str(reason)
+        by_layers, missing = None, str(reason)
     if by_layers is not None and not algebra.same(by_diagrams, by_layers):
         raise CheckersDisagree(f"diagrams give {by_diagrams}, additive cumulants {by_layers} for {step.lhs}")
     checked, witness = _enumeration(step, model)
@@ -123,7 +123,7 @@ def _judge(step: Step, model: Model) -> Verdict:
     if by_layers is None:
         sizes = "; ".join(checked)
         return Verdict.exact_at_sizes(f"sizes {sizes}; derived by one route for all", second_route=missing, error=0)
-    return Verdict.proved("all sizes", routes=["index diagrams", "additive cumulants"], enumerated=checked)
+    return Verdict.proved("all sizes", routes=["index diagrams", "cumulants"], enumerated=checked)
 
 
 def _check_names(model: Model, *sides: Any) -> None:

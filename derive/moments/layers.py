@@ -13,28 +13,21 @@ Does not: cover statements that are not sums of independent terms over one axis 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from math import comb
 from typing import Any
 
 import sympy
 from sympy.utilities.iterables import multiset_partitions
 
-from derive.errors import MomentError, StatementError
+from derive.errors import StatementError
 from derive.moments import algebra
 from derive.moments.algebra import Poly
+from derive.moments.bell import Bag, bag_of, moments_from_cumulants, moments_of_sums
 from derive.moments.diagrams import expect_by_diagrams
 from derive.moments.model import GaussianField, Model
 from derive.moments.nodes import PowerSum
 from derive.moments.reader import Factor, Piece, Polynomial, Product, in_pieces, read
-
-# A multiset of hashable things, in one canonical order.
-Bag = tuple[tuple[Any, int], ...]
-
-
-class NotLayered(MomentError):
-    """The statement is not a sum of independent terms over one axis, so this route can't check it."""
+from derive.moments.traces import NotLayered, expect_by_traces
 
 
 @dataclass(frozen=True)
@@ -61,11 +54,12 @@ class _Form:
 
 
 def expect_by_layers(polynomial: Polynomial, model: Model) -> Any:
-    """E of a polynomial in pieces, expanded. Raises NotLayered where the route does not apply."""
+    """E of a polynomial in pieces, expanded. Raises NotLayered where the route does not apply.
+
+    Gaussian vectors with any covariance go by the cumulants of quadratic forms (`traces`).
+    """
     if any(isinstance(family.law, GaussianField) for family in model.families):
-        raise NotLayered(
-            "components of a Gaussian field depend on each other, so a score is no sum of independent terms"
-        )
+        return expect_by_traces(polynomial, model)
     for product in polynomial:
         model.check_order(product)
     terms = [value * _expect_term(product, model) for product, value in polynomial.items() if value != 0]
@@ -171,76 +165,6 @@ def _family(factor: Factor, model: Model) -> int | None:
     return None if place is None else place[0]
 
 
-def _bag(items: Counter[Any]) -> Bag:
-    return tuple(sorted(((x, c) for x, c in items.items() if c), key=lambda pair: str(pair[0])))
-
-
-def moments_of_sums(bag: Bag, copies: Poly, one: Callable[[Bag], Poly]) -> Poly:
-    """E Π Y for sums Y = Σ_{c=1..d} y(c) of independent copies; one(bag) is E Π y for a single copy, copies is d."""
-    moments: dict[Bag, Poly] = {}
-    cumulants: dict[Bag, Poly] = {}
-
-    def moment(whole: Bag) -> Poly:
-        if not whole:
-            return algebra.constant(1)
-        if whole not in moments:
-            terms = [
-                algebra.scale(algebra.multiply(algebra.multiply(copies, cumulant(block)), moment(rest)), ways)
-                for block, rest, ways in _blocks(whole)
-            ]
-            moments[whole] = algebra.add(*terms)
-        return moments[whole]
-
-    def cumulant(whole: Bag) -> Poly:
-        if whole not in cumulants:
-            terms = [
-                algebra.scale(algebra.multiply(cumulant(block), one(rest)), -ways)
-                for block, rest, ways in _blocks(whole)
-                if rest
-            ]
-            cumulants[whole] = algebra.add(one(whole), *terms)
-        return cumulants[whole]
-
-    return moment(bag)
-
-
-def moments_from_cumulants(bag: Bag, cumulant: Callable[[Bag], Poly]) -> Poly:
-    """E of a product from joint cumulants, by the block of its first element."""
-    known: dict[Bag, Poly] = {(): algebra.constant(1)}
-
-    def moment(whole: Bag) -> Poly:
-        if whole not in known:
-            terms = []
-            for block, rest, ways in _blocks(whole):
-                weight = cumulant(block)
-                if weight:
-                    terms.append(algebra.scale(algebra.multiply(weight, moment(rest)), ways))
-            known[whole] = algebra.add(*terms)
-        return known[whole]
-
-    return moment(bag)
-
-
-def _blocks(bag: Bag) -> Iterator[tuple[Bag, Bag, int]]:
-    """All (block, rest, ways) where the block holds one chosen element of the bag, alike elements counted by ways."""
-    (first, times), others = bag[0], bag[1:]
-    available = [(first, times - 1), *others]
-
-    def choose(left: list[tuple[Any, int]]) -> Iterator[tuple[list[int], int]]:
-        if not left:
-            yield [], 1
-            return
-        for tail, ways in choose(left[1:]):
-            for taken in range(left[0][1] + 1):
-                yield [taken, *tail], ways * comb(left[0][1], taken)
-
-    for taken, ways in choose(available):
-        counts = [taken[0] + 1, *taken[1:]]
-        block = tuple((x, t) for (x, _), t in zip(bag, counts, strict=True) if t)
-        rest = tuple((x, c - t) for (x, c), t in zip(bag, counts, strict=True) if c - t)
-        yield block, rest, ways
-
-
 def _expect_product(product: Product, model: Model) -> Poly:
     random = Counter({p: c for p, c in product if any(model.place(f.array) is not None for f in p.factors)})
     if not random:
@@ -250,7 +174,7 @@ def _expect_product(product: Product, model: Model) -> Poly:
     if {p for p, _ in product} - set(random):
         raise NotLayered("pieces without any random entry stand beside random ones")
     if all(not p.sizes for p in random):
-        bag = _bag(Counter({_entry_form(p, model): c for p, c in random.items()}))
+        bag = bag_of(Counter({_entry_form(p, model): c for p, c in random.items()}))
         return _joint_moment(bag, model)
     size = _layer_size(random, model)
     forms = {piece: _forms(piece, size, model) for piece in random}
@@ -260,9 +184,9 @@ def _expect_product(product: Product, model: Model) -> Poly:
         for piece, times in bag:
             for form in forms[piece]:
                 flat[form] += times
-        return _joint_moment(_bag(flat), model)
+        return _joint_moment(bag_of(flat), model)
 
-    total = moments_of_sums(_bag(random), algebra.polynomial_of(size), one)
+    total = moments_of_sums(bag_of(random), algebra.polynomial_of(size), one)
     return _over_power_sums(total, model)
 
 
@@ -283,7 +207,8 @@ def _layer_size(pieces: Counter[Piece], model: Model) -> Any:
     reasons = []
     for size in candidates:
         try:
-            families = [{f.family for f in _forms(piece, size, model)} for piece in pieces]
+            for piece in pieces:
+                _forms(piece, size, model)
             axes = {a for piece in pieces for a in _layer_axes(piece, size)}
         except NotLayered as reason:
             reasons.append(str(reason))
@@ -291,8 +216,7 @@ def _layer_size(pieces: Counter[Piece], model: Model) -> Any:
         if len(dict(axes)) != len(axes):
             reasons.append(f"an array is summed over {size} on two of its axes")
             continue
-        if families:
-            return size
+        return size
     raise NotLayered("; ".join(reasons) or "no summed index")
 
 
@@ -409,7 +333,9 @@ def _expect_power_sums(sums: Counter[_PowerSum], model: Model) -> Poly:
             raise NotLayered("fixed and random weights in one sum")
     if not random:
         return fixed
-    (size,) = {one.size for one in random}
+    sizes = {one.size for one in random}
+    if len(sizes) != 1:
+        raise NotLayered(f"power sums over {len(sizes)} different axes in one product")
 
     def one_copy(bag: Bag) -> Poly:
         entries: Counter[Any] = Counter()
@@ -418,9 +344,9 @@ def _expect_power_sums(sums: Counter[_PowerSum], model: Model) -> Poly:
                 place = model.place(array)
                 assert place is not None
                 entries[_Form(*place, (row,), (), sympy.S.One)] += times
-        return _joint_moment(_bag(entries), model)
+        return _joint_moment(bag_of(entries), model)
 
-    return algebra.multiply(fixed, moments_of_sums(_bag(random), algebra.polynomial_of(size), one_copy))
+    return algebra.multiply(fixed, moments_of_sums(bag_of(random), algebra.polynomial_of(sizes.pop()), one_copy))
 
 
 def _node(one: _PowerSum) -> Any:

@@ -22,10 +22,11 @@ from derive.moments.diagrams import expect_by_diagrams
 from derive.moments.enumeration import at, enumerated, matching_support
 from derive.moments.expansion import expanded_at
 from derive.moments.laws import Support
-from derive.moments.layers import NotLayered, expect_by_layers
-from derive.moments.model import GaussianPair, model_of
+from derive.moments.layers import expect_by_layers
+from derive.moments.model import GaussianField, GaussianPair, model_of
 from derive.moments.nodes import Cumulant, Expect, PowerSum, Variance, cumulants_of, raw_moments_of
 from derive.moments.reader import read
+from derive.moments.traces import NotLayered
 
 d_k, d_model, n = size("d_k"), size("d_model"), size("n")
 i, j, l = index("i"), index("j"), index("l")
@@ -373,6 +374,41 @@ def test_fixed_networks_have_one_form() -> None:
     whole = [(a0, 0, d_model - 1), (a1, 0, d_model - 1)]
     square, turned = sympy.Sum(m_q[a0, a1] ** 2, *whole), sympy.Sum(m_q[a0, a1] * m_q[a1, a0], *whole)
     assert algebra.same(second, trace**2 + square + turned)
+
+
+@pytest.mark.parametrize("order", range(1, 5))
+def test_vectors_of_any_covariance_by_pairings_and_by_traces(order: int) -> None:
+    covariances = {(0, 0): array("A", d_k, d_k), (1, 1): array("B", d_k, d_k), (0, 1): array("C", d_k, d_k)}
+    model = model_of([RandomEntries((Q, K), GaussianField(covariances))])
+    score = total(Q[c] * K[c], c, d_k)
+    by_pairs = expect_by_diagrams(read(score**order), model)
+    assert algebra.same(by_pairs, expect_by_layers(read(score**order), model))
+    values = {d_k: sympy.Integer(2)}
+    assert algebra.same(at(by_pairs, model, values), expanded_at(Expect(score**order), model, values))
+    square = total(Q[c] ** 2, c, d_k)
+    assert algebra.same(expect_by_diagrams(read(square**order), model), expect_by_layers(read(square**order), model))
+
+
+def test_the_field_with_unit_covariance_is_the_independent_vector() -> None:
+    covariances = {(0, 0): array("A", d_k, d_k), (1, 1): array("B", d_k, d_k), (0, 1): array("C", d_k, d_k)}
+    model = model_of([RandomEntries((Q, K), GaussianField(covariances))])
+    fourth = expect_by_diagrams(read(total(Q[c] * K[c], c, d_k) ** 4), model)
+    # At d_k = 3 with A = B = 1 and C = ρ 1 it is the correlated pair.
+    rho, three = sympy.Rational(1, 3), {d_k: 3}
+    entries = {"A": sympy.eye(3), "B": sympy.eye(3), "C": rho * sympy.eye(3)}
+    opened_sums = fourth.replace(lambda e: isinstance(e, sympy.Sum), lambda e: _numbers(e, entries, three))
+    q, k = moments.correlated(("q", "k"), d_k, correlation=rho)
+    assert opened_sums == moments.expect((q @ k) ** 4).xreplace({d_k: sympy.Integer(3)})
+
+
+def _numbers(whole: Any, entries: dict[str, Any], sizes: dict[Any, int]) -> Any:
+    binders = [limit[0] for limit in whole.limits]
+    found = sympy.S.Zero
+    for places in product(range(sizes[d_k]), repeat=len(binders)):
+        put = dict(zip(binders, map(sympy.Integer, places), strict=True))
+        term = whole.function.xreplace(put)
+        found += term.xreplace({e: entries[str(e.base)][tuple(map(int, e.indices))] for e in term.atoms(sympy.Indexed)})
+    return found
 
 
 def test_capture_is_impossible() -> None:
