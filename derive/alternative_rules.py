@@ -11,13 +11,16 @@ from typing import Any
 
 import sympy
 
+from derive.errors import StatementError
 from derive.oracle_rules import guarded, with_stated_error
 from derive.power_sums import N, V
-from derive.row_nodes import COS, TOP, CosMean, GapTail
+from derive.row_nodes import COS, TOP, CosMean, GapTail, mu
 from derive.rules import rule
 from derive.step import Step
 from derive.verdict import Verdict
 
+# Mean of ‖J‖_F² of sparsemax over a row, |support| - 1; a symbol, because the oracle is of softmax.
+SPARSE_JACOBIAN = sympy.Symbol("E_sparsemax_norm2_J", nonnegative=True)
 _PRIMES = (11, 13, 17, 19, 23, 29, 31, 37)
 
 
@@ -107,6 +110,51 @@ def sparsemax_gap(step: Step) -> Verdict:
     if step.rhs != GapTail(1 / sympy.sqrt(V), N):
         return Verdict.unknown("expected the tail of the standard normal gap at 1/√v")
     return Verdict.proved("every n ≥ 2 and v > 0")
+
+
+@rule("sparsemax-tie")
+@guarded
+def sparsemax_tie(step: Step) -> Verdict:
+    """√v E(|support| - 1) → mu_n for sparsemax, as v → ∞ at fixed n ≥ 2; |support| - 1 is its ‖J‖_F².
+
+    By the argument of `near-tie`: the support exceeds one key iff the top gap is below 1, it is then two keys but for
+    rows with two small gaps (probability of order 1/v), and the gap has density mu_n/√v near 0. On its support of size
+    k sparsemax is a projection with J = I - 11ᵀ/k, so ‖J‖_F² = k - 1.
+    """
+    if step.relation != "limit" or step.lhs != sympy.sqrt(V) * SPARSE_JACOBIAN:
+        return Verdict.unknown("expected √v times the mean of ‖J‖_F² of sparsemax")
+    if sympy.expand(step.rhs - mu(N)) != 0:
+        return Verdict.refuted("the limit is mu(n)", right="mu(n)")
+    return Verdict.proved("v → ∞ at every fixed n ≥ 2")
+
+
+@rule("power-of-n")
+@guarded
+def power_of_n(step: Step) -> Verdict:
+    """Both sides are one rational function of n and of powers n^e = e^(e log n) whose exponents are polynomials.
+
+    Each power is a product of n^m over the monomials m of its exponent; those count as symbols of their own.
+    """
+    parts: dict[Any, Any] = {}
+
+    def split(exponent: Any) -> Any:
+        out = sympy.Integer(1)
+        for term in sympy.Add.make_args(sympy.expand(exponent)):
+            coefficient, monomial = term.as_coeff_Mul()
+            if not coefficient.is_Integer:
+                raise StatementError(f"n^({term}): expected whole coefficients")
+            out *= N**coefficient if monomial == 1 else parts.setdefault(monomial, sympy.Dummy()) ** coefficient
+        return out
+
+    def rewrite(side: Any) -> Any:
+        side = side.replace(lambda x: isinstance(x, sympy.exp), lambda x: split(sympy.cancel(x.args[0] / sympy.log(N))))
+        return side.replace(lambda x: isinstance(x, sympy.Pow) and x.base == N, lambda x: split(x.exp))
+
+    numerator = sympy.fraction(sympy.together(rewrite(step.lhs) - rewrite(step.rhs)))[0]
+    gens = sorted(numerator.free_symbols, key=str)
+    if not gens or sympy.Poly(sympy.expand(numerator), *gens).is_zero:
+        return Verdict.proved("wherever both sides are defined", checkers=["coefficients"])
+    return _rational(step.lhs, step.rhs, "wherever both sides are defined")
 
 
 @rule("rational")

@@ -11,10 +11,11 @@ from typing import Any
 
 import sympy
 
+from derive.alternative_rules import SPARSE_JACOBIAN
 from derive.catalogue import Claim
 from derive.families._rows import GAUSSIAN_ROW, SIGMA, D, one_step
 from derive.power_sums import N, V
-from derive.row_nodes import COS, TOP, CosMean, GapTail
+from derive.row_nodes import COS, TOP, CosMean, GapTail, mu
 from derive.source import Source
 
 HENRY = Source(
@@ -187,6 +188,7 @@ def _other_maps() -> list[Claim]:
     grid = tuple({"lambda": x} for x in (3.0, 8.0, 24.0))
     excess = (sympy.pi**2 - 6) / 6
     e = sympy.exp(LAMBDA * Z)
+    gamma, rho = sympy.Symbol("gamma", positive=True), sympy.Symbol("rho", real=True)
     return [
         one_step(
             "alternatives.sigmoid_slope",
@@ -209,5 +211,31 @@ def _other_maps() -> list[Claim]:
             "sparsemax-gap",
             given=(GAUSSIAN_ROW, "P_one_key: probability that sparsemax gives all the weight to one key"),
             source=MARTINS,
+        ),
+        one_step(
+            "alternatives.sparsemax_jacobian",
+            "Sparsemax: its mean squared Jacobian falls like mu_n/σ, no faster than softmax's",
+            "sparsemax:平均二乗ヤコビアンは mu_n/σ で減る(softmax より速くはない)",
+            SIGMA * SPARSE_JACOBIAN,
+            mu(N),
+            "sparsemax-tie",
+            relation="limit",
+            given=(GAUSSIAN_ROW, "v → ∞ at fixed n ≥ 2"),
+            source=MARTINS,
+        ),
+        one_step(
+            "alternatives.self_term",
+            "Tokens of one common cosine ρ, scores γ log n times cosines: the weight a token gives itself",
+            "共通の余弦 ρ を持つトークン、スコア γ log n × 余弦:自分自身への重み",
+            sympy.exp(gamma * LOG_N) / (sympy.exp(gamma * LOG_N) + (N - 1) * sympy.exp(gamma * rho * LOG_N)),
+            1 / (1 + (N - 1) * N ** (-gamma * (1 - rho))),
+            "power-of-n",
+            given=("⟨x_i, x_i⟩ = 1, ⟨x_i, x_j⟩ = rho < 1",),
+            note={
+                "en": "As n → ∞ it tends to 0 for γ < 1/(1 − ρ) and to 1 above: the critical scale for such tokens is "
+                "log n, not √(2 log n).",
+                "ja": "n → ∞ で γ < 1/(1 − ρ) なら 0、それ以上なら 1 に近づく:"
+                "臨界スケールは √(2 log n) ではなく log n。",
+            },
         ),
     ]

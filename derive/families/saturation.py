@@ -39,6 +39,7 @@ def claims() -> list[Claim]:
         *_large(),
         *_frozen(),
         *_critical(),
+        *_exponents(),
         *_saturation_tails.claims(),
         *_saturation_gradients.claims(),
     ]
@@ -417,4 +418,50 @@ def _critical() -> list[Claim]:
             observable=observable,
         )
         for name, en, ja, body, law, error, observable in laws
+    ]
+
+
+def _exponents() -> list[Claim]:
+    """-log E Σα² / log n at σ = x √(2 log n): typical rows below x = 1/√3, then rows with a rare large key.
+
+    The mean over rows with one key at height t = σ_c y, y > 1, costs (y² - 1) log n; the balance of both gives the
+    second branch, larger than the typical row's exponent 2(1 - x)².
+    """
+    x = sympy.Symbol("x", positive=True)
+    log_n = sympy.log(N)
+    at = {V: 2 * x**2 * log_n}
+    lhs = -sympy.log(row(p(2)).subs(at)) / log_n
+    low, high = 1 - 2 * x**2, (1 - x**2) ** 2 / (4 * x**2)
+    return [
+        one_step(
+            "saturation.exponent_low",
+            "Exponent of E Σα² below 1/√3 of the freezing point",
+            "凍結点の 1/√3 倍以下での E Σα² の指数",
+            lhs,
+            low,
+            "oracle-grid",
+            relation="limit",
+            given=("scores of a row are i.i.d. N(0, v), v = 2 x² log n", "n → ∞ at fixed x < 1/√3"),
+            data={"error": HALF / (log_n * low), "grid": points(n=(1e3, 1e6, 1e12, 1e25), x=(0.2, 0.3, 0.5))},
+            observable="participation",
+        ),
+        one_step(
+            "saturation.exponent_high",
+            "Exponent of E Σα² between 1/√3 of the freezing point and the freezing point",
+            "凍結点の 1/√3 倍から凍結点までの E Σα² の指数",
+            lhs,
+            high,
+            "oracle-grid",
+            relation="limit",
+            given=("scores of a row are i.i.d. N(0, v), v = 2 x² log n", "n → ∞ at fixed 1/√3 < x < 1; slow"),
+            data={
+                "error": sympy.Rational(3, 4) * sympy.log(log_n) / (log_n * high),
+                "grid": points(n=(1e12, 1e25, 1e50, 1e100), x=(0.65,)) + points(n=(1e50, 1e100), x=(0.8,)),
+            },
+            observable="participation",
+            note={
+                "en": "So n E Σα² → e^v, the law of many keys, holds for the mean only below σ_c/√3, not up to σ_c.",
+                "ja": "したがって n E Σα² → e^v は平均については σ_c/√3 までしか成り立たず、σ_c までではない。",
+            },
+        ),
     ]

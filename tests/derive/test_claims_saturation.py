@@ -20,7 +20,7 @@ from derive.verdict import Kind
 
 CLAIMS = [one for family in FAMILIES for one in derive.claims(family)]
 IDS = [one.id for one in CLAIMS]
-PARAMETERS = ("n", "v", "d_k", "d_model", "s", "g", "c", "T", "b", "epsilon", "lambda", "rho")
+PARAMETERS = ("n", "v", "d_k", "d_model", "s", "g", "c", "T", "b", "epsilon", "lambda", "rho", "x", "gamma")
 NUMERIC_ONLY = {
     "saturation.log_z_large_sigma",
     "saturation.frozen",
@@ -29,6 +29,8 @@ NUMERIC_ONLY = {
     "saturation.critical",
     "saturation.critical_jacobian",
     "saturation.critical_entropy",
+    "saturation.exponent_low",
+    "saturation.exponent_high",
     "saturation.gradient_q_unscaled",
     "saturation.jacobian_unscaled",
     "saturation.gradient_q_scaled",
