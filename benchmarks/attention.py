@@ -3,8 +3,9 @@
     env -u OPENBLAS_CORETYPE -u OPENBLAS_L2_SIZE python benchmarks/attention.py [--quick] [--long] [--json FILE]
 
 Prints, for each cell, GFLOP/s of both and the ratio torch time / our time (above 1: we are faster), the geometric
-means beside their bars, and the working memory that tracemalloc sees. Ours and torch's calls take turns; a figure is
-the median over repetitions, of process time on one thread, of wall time on two. Without torch only ours is timed.
+means beside their bars, and the working memory that tracemalloc sees. Ours and torch's calls take turns; speeds are
+medians over repetitions, a ratio is the median over neighbouring pairs; process time on one thread, wall time on two
+(which only a quiet machine shows: the load is printed). Without torch only ours is timed.
 --long adds one head of n = 131,072 in float32.
 """
 
@@ -41,8 +42,8 @@ def arrays(h: int, n: int, d: int, dtype: str) -> list[Any]:
     return [rng.standard_normal((1, h, n, d)).astype(dtype) for _ in range(4)]
 
 
-def alternate(calls: list[Callable[[], Any]], reps: int, clock: Callable[[], float]) -> list[float]:
-    """Median seconds of each call, taken in turns after one warm-up each."""
+def alternate(calls: list[Callable[[], Any]], reps: int, clock: Callable[[], float]) -> list[list[float]]:
+    """Seconds of each call, taken in turns after one warm-up each."""
     times: list[list[float]] = [[] for _ in calls]
     for call in calls:
         call()
@@ -51,7 +52,7 @@ def alternate(calls: list[Callable[[], Any]], reps: int, clock: Callable[[], flo
             start = clock()
             call()
             seen.append(clock() - start)
-    return [statistics.median(t) for t in times]
+    return times
 
 
 def torch_calls(q: Any, k: Any, v: Any, g: Any, backward: bool) -> Callable[[], Any] | None:
@@ -90,9 +91,10 @@ def cell(name: str, dtype: str, threads: int, n: int, d: int, reps: int) -> Cell
     turns = max(3, min(reps, int(2e11 / flop)))
     times = alternate([ours] if theirs is None else [ours, theirs], turns, clock)
     out: Cell = {"pass": name, "dtype": dtype, "threads": threads, "n": n, "d": d, "h": h}
-    out["gflops"] = round(flop / times[0] / 1e9, 1)
-    out["torch_gflops"] = round(flop / times[1] / 1e9, 1) if theirs else None
-    out["ratio"] = round(times[1] / times[0], 3) if theirs else None
+    out["gflops"] = round(flop / statistics.median(times[0]) / 1e9, 1)
+    out["torch_gflops"] = round(flop / statistics.median(times[1]) / 1e9, 1) if theirs else None
+    pairs = [b / a for a, b in zip(*times, strict=True)] if theirs else []
+    out["ratio"] = round(statistics.median(pairs), 3) if theirs else None
     return out
 
 
@@ -154,7 +156,8 @@ def main() -> int:
     parser.add_argument("--json", metavar="FILE")
     args = parser.parse_args()
     held = {name: os.environ[name] for name in ("OPENBLAS_CORETYPE", "OPENBLAS_L2_SIZE") if name in os.environ}
-    print(f"BLAS kernel {blas_kernel()}, numpy {np.__version__}" + (f"; HELD BACK BY {held}" if held else ""))
+    load = f", load {os.getloadavg()[0]:.1f}" if hasattr(os, "getloadavg") else ""
+    print(f"BLAS kernel {blas_kernel()}, numpy {np.__version__}{load}" + (f"; HELD BACK BY {held}" if held else ""))
     lengths = (512, 2048) if args.quick else (512, 1024, 2048, 4096, 8192)
     cells = []
     for name, dtype, threads in BARS:
