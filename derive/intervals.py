@@ -77,9 +77,8 @@ def refute(
     rng = random.Random(f"intervals{seed}")
     drawn = _instances(statement, rng)
     for number in range(draws or (60 if relation == "=" else 300)):
-        try:
-            sizes = next(drawn)
-        except StatementError:
+        sizes = next(drawn, None)
+        if sizes is None:
             return None
         reals = Reals(f"{seed}.{number}", number, statement)
         try:
@@ -95,15 +94,14 @@ def refute(
 
 def _instances(statement: Statement, rng: random.Random) -> Any:
     """Sizes from the least allowed up: mostly tiny ones, where a counterexample is easiest to read."""
-    tops = (2, 3, 3, 4)
-    streams = [instances(statement, rng, pool=range(top + 1), distinct=False) for top in tops]
-    wide = instances(statement, rng, pool=range(8), distinct=False)
-    while True:
-        for stream in streams:
+    pools = [range(3), range(4), range(4), range(5), range(8)]
+    streams = [instances(statement, rng, pool=pool, distinct=False) for pool in pools]
+    while streams:
+        for stream in list(streams):
             try:
                 yield next(stream)
             except StatementError:
-                yield next(wide)
+                streams.remove(stream)  # this pool holds no instance; a raised generator is spent
 
 
 def _at(statement: Statement, relation: str, sizes: dict[Any, int], reals: Reals, seed: int) -> Witness | None:

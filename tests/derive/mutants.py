@@ -76,10 +76,11 @@ def _candidates(step: Step) -> Iterator[tuple[str, Step]]:
     for shift in (-2, -1, sympy.Rational(-1, 2), 1):
         yield f"rhs: {shift} added", dataclasses.replace(step, rhs=step.rhs + shift)
         yield f"rhs: {shift} times", dataclasses.replace(step, rhs=2 * shift * step.rhs)
-    if isinstance(step.data.get("certificate"), sympy.Basic):
-        for name, after in _mutations(step.data["certificate"], names):
-            if after != step.data["certificate"]:
-                yield f"certificate: {name}", dataclasses.replace(step, data={**step.data, "certificate": after})
+    for what in ("certificate", "form"):
+        if isinstance(step.data.get(what), sympy.Basic):
+            for name, after in _mutations(step.data[what], names):
+                if after != step.data[what]:
+                    yield f"{what}: {name}", dataclasses.replace(step, data={**step.data, what: after})
 
 
 def _draws(step: Step) -> int:
@@ -94,6 +95,8 @@ def _is_false(step: Step, name: str) -> bool:
                 refute(step.rhs - step.lhs, step.data["certificate"], "=", step.assumptions, draws=_draws(step))
                 is not None
             )
+        if name.startswith("form"):
+            return refute(step.lhs.args[0], step.data["form"], "=", step.assumptions, draws=40) is not None
         if step.relation == "limit":
             expr, variable, point = step.lhs.args[:3]
             value = limit_of(step.data.get("form", expr), variable, point, Context.of(step))
