@@ -51,6 +51,8 @@ def tasks() -> list[tuple[str, float | None, Callable[[], Any]]]:
     shape = [moments.shaped(0, 1, 0, scalar(f"e_{name}")) for name in "qk"]
     loose = attention(moments.fixed("X", n, d_model), *shape)
     standard = moments.vector("q", d_k, law=moments.gaussian()) @ moments.vector("k", d_k, law=moments.gaussian())
+    one_sided = moments.uniform(-1, 2)
+    flat = moments.vector("q", d_k, law=one_sided) @ moments.vector("k", d_k, law=one_sided)
     free = [moments.vector(name, d_k, cumulants=sympy.symbols(f"{name}1:5")) for name in "qk"]
     return [
         ("E s^8, self-attention, X fixed, diagrams", 0.5, by_route(fixed[i, j] ** 8, expect_by_diagrams)),
@@ -60,6 +62,7 @@ def tasks() -> list[tuple[str, float | None, Callable[[], Any]]]:
         ("E s_ii^4, X random, diagrams", 1.5, by_route(random[i, i] ** 4, expect_by_diagrams)),
         ("E s_ii^4, X random, cumulants", 1.5, by_route(random[i, i] ** 4, expect_by_layers)),
         ("E (q·k)^1 … E (q·k)^10, Gaussian", 0.1, lambda: [moments.expect(standard**p) for p in range(1, 11)]),
+        ("E (q·k)^1 … E (q·k)^10, uniform on [−1, 2]", None, lambda: [moments.expect(flat**p) for p in range(1, 11)]),
         ("E (q·k)^4, four symbolic cumulants each", None, lambda: moments.expect((free[0] @ free[1]) ** 4)),
         ("E s^4, X fixed, weights of any kurtosis", None, lambda: moments.expect(loose[i, j] ** 4)),
     ]

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Iterator
+from functools import cache
 from math import comb
 from typing import Any
 
@@ -27,6 +28,7 @@ def moments_of_sums(bag: Bag, copies: Poly, one: Callable[[Bag], Poly]) -> Poly:
     """E Π Y for sums Y = Σ_{c=1..d} y(c) of independent copies; one(bag) is E Π y for a single copy, copies is d."""
     moments: dict[Bag, Poly] = {}
     cumulants: dict[Bag, Poly] = {}
+    single = cache(one)
 
     def moment(whole: Bag) -> Poly:
         if not whole:
@@ -42,11 +44,11 @@ def moments_of_sums(bag: Bag, copies: Poly, one: Callable[[Bag], Poly]) -> Poly:
     def cumulant(whole: Bag) -> Poly:
         if whole not in cumulants:
             terms = [
-                algebra.scale(algebra.multiply(cumulant(block), one(rest)), -ways)
+                algebra.scale(algebra.multiply(cumulant(block), single(rest)), -ways)
                 for block, rest, ways in _blocks(whole)
                 if rest
             ]
-            cumulants[whole] = algebra.add(one(whole), *terms)
+            cumulants[whole] = algebra.add(single(whole), *terms)
         return cumulants[whole]
 
     return moment(bag)

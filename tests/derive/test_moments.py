@@ -339,6 +339,31 @@ def test_any_product_of_self_attention_scores(pairs: Any, tied: bool, fixed: boo
     assert algebra.same(at(by_diagrams, model, values), exact)
 
 
+@settings(max_examples=25)
+@given(
+    pairs=st.lists(st.tuples(st.sampled_from([i, j]), st.sampled_from([i, j])), min_size=1, max_size=3),
+    bias=st.booleans(),
+    laws=st.tuples(*[st.sampled_from(SUPPORTS)] * 3),
+    correlation=st.sampled_from([None, sympy.Rational(3, 5), sympy.Rational(-1, 2)]),
+    d=st.sampled_from([1, 2, 3]),
+)
+def test_any_product_of_scores_of_rows(pairs: Any, bias: bool, laws: Any, correlation: Any, d: int) -> None:
+    """Rows of Q and K, independent or correlated place by place, with a random bias on the queries or without."""
+    rows, columns, b_q = array("Q", n, d_k), array("K", n, d_k), array("b", d_k)
+    known: list[Any] = [Distinct(i, j), RandomEntries((b_q,), laws[2].law())]
+    if correlation is None:
+        known += [RandomEntries((rows,), laws[0].law()), RandomEntries((columns,), laws[1].law())]
+    else:
+        pair = GaussianPair((sympy.S.One, sympy.Rational(-1, 2)), (sympy.S(2), sympy.Rational(3, 2)), correlation)
+        known += [RandomEntries((rows, columns), pair)]
+    model = model_of(known)
+    statement = sympy.Mul(*(total((rows[r, c] + (b_q[c] if bias else 0)) * columns[s, c], c, d_k) for r, s in pairs))
+    by_diagrams = expect_by_diagrams(read(statement), model)
+    assert algebra.same(by_diagrams, expect_by_layers(read(statement), model))
+    values = {d_k: sympy.Integer(d), i: sympy.S(0), j: sympy.S(1)}
+    assert algebra.same(by_diagrams.xreplace(values), expanded_at(Expect(statement), model, values))
+
+
 @pytest.mark.parametrize(
     "statement", [Variance, lambda f: Cumulant(f, 3), lambda f: Expect(f**4)], ids=["variance", "third", "fourth"]
 )
