@@ -151,10 +151,11 @@ def _component_quotients(
     inside = frozenset(x for x in mono.bounds if x.free & set(binders))
     implied = _projection(inside, binders)
     bare = _component_quotient(mono, binders, lead, facts, frozenset())
-    quotients = [bare] if bare is not None and is_defined(bare, env, facts) else []
-    if implied - mono.bounds or not quotients:
-        quotients.append(_component_quotient(mono, binders, lead, facts, implied))
-    return [q for q in quotients if q is not None]
+    found = [bare] if bare is not None and is_defined(bare, env, facts) else []
+    if implied - mono.bounds or not found:
+        kept = _component_quotient(mono, binders, lead, facts, implied)
+        found += [kept] if kept is not None else []
+    return found
 
 
 def _component_quotient(

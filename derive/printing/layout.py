@@ -155,7 +155,7 @@ class Layout:
         for binder, low, high in reversed(expr.limits):
             # The body's own free names count as taken: the binder must not look like any of them.
             ends = (self.show(low, inner), self.show(high, inner))
-            inner[binder] = letter(binder, {k: v for k, v in inner.items() if k != binder}, self.taken)
+            inner[binder] = letter(binder, inner, self.taken)
             opened.append((inner[binder], *ends))
         text = self.show(expr.function, inner, MUL)
         for name, low_text, high_text in reversed(opened):
@@ -172,7 +172,7 @@ class Layout:
 
 def terms_in_order(expr: Any) -> list[Any]:
     """The terms of a sum of terms, a positive one first. (SymPy's own order evaluates coefficients as floats.)"""
-    return sorted(expr.args, key=lambda t: (t.could_extract_minus_sign(), sympy.default_sort_key(t)))
+    return sorted(expr.args, key=lambda t: (t.could_extract_minus_sign(), t.is_Rational, sympy.default_sort_key(t)))
 
 
 def _reading_order(factor: Any) -> tuple[int, str]:

@@ -161,6 +161,9 @@ class _Builder:
             return self.build(sympy.sympify(definition.body, strict=True), inner)
         if expr.base.shape is None:
             raise StatementError(f"the array {name} has no shape: make it with array(name, sizes…)")
+        if all(extent == 1 for extent in expr.base.shape):  # one entry: a scalar in the tree
+            self.free.add(sympy.Symbol(name, real=True))
+            return ["sym", identifier(name)]
         if self.arrays.setdefault(name, expr.base) != expr.base:
             raise StatementError(f"two different arrays are named {name}")
         return ["at", identifier(name), indices]
