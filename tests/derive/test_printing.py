@@ -103,12 +103,18 @@ def binders_on_each_path(tex: str) -> list[list[str]]:
     """The letters of the sums that enclose each sum, read off the LaTeX by its braces and parentheses."""
     found: list[list[str]] = []
     stack: list[list[str]] = [[]]
-    for token in re.findall(r"\\sum_\{\w=|[-+{}()\[\]]|\\\\|&", tex):
+    for token in re.findall(r"\\sum_\{\w=|\\begin\{cases\}|\\end\{cases\}|[-+{}()\[\]]|\\\\|&", tex):
         if token.startswith("\\sum"):
             letter = token[-2]
             found.append([*itertools.chain(*stack), letter])
             stack[-1].append(letter)
             stack.append([])  # the brace that \sum_{ opened
+        elif token == r"\begin{cases}":
+            stack.append([])
+        elif token == r"\end{cases}":
+            stack.pop()
+        elif token in ("&", r"\\"):
+            stack[-1].clear()
         elif token in "{([":
             stack.append([])
         elif token in "})]" and len(stack) > 1:
