@@ -128,6 +128,26 @@ def sparsemax_tie(step: Step) -> Verdict:
     return Verdict.proved("v → ∞ at every fixed n ≥ 2")
 
 
+@rule("log-rational")
+@guarded
+def log_rational(step: Step) -> Verdict:
+    """c log X = g because X = e^(g/c), as rational functions of e^g (c a rational number, X > 0)."""
+    factor, log = step.lhs.as_coeff_Mul()
+    if not isinstance(log, sympy.log) or not factor.is_Rational or not step.rhs.is_Symbol:
+        return Verdict.unknown("expected a rational number times one logarithm, and a symbol")
+    e = sympy.Dummy("e", positive=True)
+
+    def in_e(side: Any) -> Any:
+        return side.replace(
+            lambda x: isinstance(x, sympy.exp), lambda x: e ** sympy.Poly(x.args[0], step.rhs).coeff_monomial(step.rhs)
+        )
+
+    argument = in_e(log.args[0])
+    if argument.has(step.rhs):
+        return Verdict.unknown("the argument of the logarithm is not a rational function of e^g")
+    return _rational(argument, in_e(sympy.exp(step.rhs / factor)), "wherever the argument is positive")
+
+
 @rule("power-of-n")
 @guarded
 def power_of_n(step: Step) -> Verdict:

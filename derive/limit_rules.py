@@ -94,7 +94,7 @@ def _limit_in_root(expression: Any) -> Any:
 @rule("near-tie")
 @guarded
 def near_tie(step: Step) -> Verdict:
-    """√v E F(softmax(√v z)) → mu_n ∫_0^∞ F(two keys, gap t) dt as v → ∞ at fixed n ≥ 2.
+    """√w E F(softmax(√w z)) → mu_n ∫_0^∞ F(two keys, gap t) dt as the variance w → ∞ at fixed n ≥ 2.
 
     For F symmetric, 0 at one-hot rows and at most C (1 - α_max)(1 + |log(1 - α_max)|), such as a polynomial in power
     sums that is 0 at p_k = 1, the entropy, and 1 - α_max. Proof: 1 - α_max ≤ Σ_j e^(-gap_j), so only rows whose top gap
@@ -106,8 +106,10 @@ def near_tie(step: Step) -> Verdict:
     if step.relation != "limit" or len(step.lhs.atoms(RowMean)) != 1:
         return Verdict.unknown("expected the limit of √v RowMean(F, n, v)")
     (mean,) = step.lhs.atoms(RowMean)
-    if sympy.cancel(step.lhs / mean) != sympy.sqrt(V) or mean.args[1:] != (N, V):
-        return Verdict.unknown("expected √v times one mean over n scores of variance v")
+    variance = mean.args[2]
+    root = sympy.cancel(step.lhs / mean)
+    if sympy.expand(root**2 - variance) != 0 or not root.is_positive or mean.args[1] != N or variance.has(N):
+        return Verdict.unknown("expected √w times one mean over n scores of variance w")
     try:
         constant = near_tie_constant(mean.args[0])
     except StatementError as error:

@@ -36,7 +36,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from derive import oracle_gaussian, oracle_maximum, oracle_mixture, oracle_pairs
+from derive import oracle_gaussian, oracle_maximum, oracle_mixture, oracle_order, oracle_pairs
 from derive.errors import StatementError
 
 Array = NDArray[np.float64]
@@ -114,6 +114,32 @@ def expect(
     from derive import oracle_self_attention
 
     return _vectorised(lambda n, d, s, m: oracle_self_attention.point(observable, n, d, s, m), n, d_k, scale, d_model)
+
+
+@dataclass(frozen=True)
+class Median:
+    """Median of ‖J‖_F: value, proven bounds, and whether the value itself is exact (n = 2) or the leading law."""
+
+    value: float
+    lower: float
+    upper: float
+    exact: bool
+
+
+def median_jacobian(n: float, sigma: float) -> Median:
+    """Median of ‖J‖_F over rows of n ≥ 2 Gaussian scores of deviation sigma.
+
+    1/(1 + cosh(σ gap_median)): exact for two keys, otherwise good once σ gap_median is about 3 or more. The bounds hold
+    always (claims saturation.median_lower and median_upper), and ‖J‖_F ≤ 1/√2. Raises StatementError for n < 2.
+    """
+    check_sizes(n)
+    if n < 2 or not (math.isfinite(sigma) and sigma >= 0):
+        raise StatementError(f"the median Jacobian needs n ≥ 2 and a finite sigma ≥ 0, got n = {n}, sigma = {sigma}")
+    gap = sigma * oracle_order.gap_median(n)
+    value = 2 * math.exp(-gap) / (1 + math.exp(-gap)) ** 2  # 1/(1 + cosh gap), without overflow
+    if n == 2:
+        return Median(value, value, value, True)
+    return Median(value, math.exp(-gap) / n**2, min(math.sqrt(0.5), 2 * (n - 1) * math.exp(-gap)), False)
 
 
 def _vectorised(function: Any, *arguments: ArrayLike) -> Expectation:

@@ -90,10 +90,23 @@ class _Mean(sympy.Function):
 
     is_commutative = True
     is_real = True
+    averaged = 1  # leading arguments whose symbols are averaged over, and so are not parameters of the number
+
+    @property
+    def free_symbols(self) -> set[Any]:
+        return set().union(*(a.free_symbols for a in self.args[self.averaged :]))
 
     def _latex(self, printer: Any, exp: str | None = None) -> str:
-        text = rf"\mathbb{{E}}\left[{printer.doprint(self.args[0])}\right]"
+        body, under = printer.doprint(self.args[0]), ",".join(printer.doprint(a) for a in self._shown())
+        text = rf"\mathbb{{E}}_{{{under}}}\left[{self._weight(printer)}{body}\right]"
         return text if exp is None else f"{text}^{{{exp}}}"
+
+    def _shown(self) -> tuple[Any, ...]:
+        """Parameters written under the E: all but n."""
+        return tuple(self.args[2:])
+
+    def _weight(self, printer: Any) -> str:
+        return ""
 
     def setting(self) -> dict[str, float] | None:
         """Arguments of `derive.oracle.expect`, or None while a parameter is symbolic."""
@@ -133,10 +146,13 @@ class SelfMean(_Mean):
 
     nargs = 7
 
-    def _latex(self, printer: Any, exp: str | None = None) -> str:
-        text = super()._latex(printer, exp)
-        a, b = self.args[5:]
-        return text if (a, b) == (0, 0) else rf"{text}_{{\|u\|^{{{a}}}\|x_i\|^{{{b}}}}}"
+    def _shown(self) -> tuple[Any, ...]:
+        return tuple(self.args[2:5])
+
+    def _weight(self, printer: Any) -> str:
+        width, along, row = self.args[4:]
+        token = rf"\tfrac{{\|x_i\|^2}}{{{printer.doprint(width)}}}" if row == 2 else ""
+        return (r"\|u\|^2" if along == 2 else "") + token
 
     def setting(self) -> dict[str, float] | None:
         values = _floats(self.args[1:])
@@ -155,7 +171,8 @@ class Gradient(_Mean):
 
     def _latex(self, printer: Any, exp: str | None = None) -> str:
         name = {"q": "q_i", "k": "k_j", "v": "v_j", "S": "S_i", "W_Q": "W^Q", "W_K": "W^K"}[self.args[0].name]
-        return rf"\frac{{1}}{{d_v}}\mathbb{{E}}\left\|\partial L/\partial {name}\right\|^2"
+        under = ",".join(printer.doprint(a) for a in self._shown())
+        return rf"\frac{{1}}{{d_v}}\mathbb{{E}}_{{{under}}}\left\|\partial L/\partial {name}\right\|^2"
 
     def setting(self) -> dict[str, float] | None:
         values = _floats(self.args[1:])
@@ -243,10 +260,11 @@ class RowOverlap(_Mean):
     """RowOverlap(n, v, rho): mean of Σ_k α_k β_k over two rows of n scores N(0, v), x_k and x'_k of correlation rho."""
 
     nargs = 3
+    averaged = 0
 
     def _latex(self, printer: Any, exp: str | None = None) -> str:
-        rho = printer.doprint(self.args[2])
-        return rf"\mathbb{{E}}_{{{rho}}}\left[{{\textstyle\sum_k}}\alpha_k\beta_k\right]"
+        under = ",".join(printer.doprint(a) for a in self.args[1:])
+        return rf"\mathbb{{E}}_{{{under}}}\left[{{\textstyle\sum_k}}\alpha_k\beta_k\right]"
 
     def setting(self) -> dict[str, float] | None:
         values = _floats(self.args)
@@ -267,6 +285,9 @@ class CosMean(_Mean):
 
     nargs = 2
 
+    def _shown(self) -> tuple[Any, ...]:
+        return tuple(self.args[1:])
+
     def setting(self) -> dict[str, float] | None:
         return None
 
@@ -278,6 +299,7 @@ class GapTail(_Mean):
     """GapTail(t, n): probability that the two largest of n standard normals differ by more than t."""
 
     nargs = 2
+    averaged = 0
 
     def _latex(self, printer: Any, exp: str | None = None) -> str:
         t, n = (printer.doprint(a) for a in self.args)
@@ -374,18 +396,13 @@ NUMERIC_FUNCTIONS = {c.__name__: c.number for c in (mu, freezing, gap_median)}
 
 def numeric(expression: Any, values: dict[str, float]) -> float:
     """The value of an expression at {symbol name: value}: nodes by the oracle, the rest in double precision."""
-    missing = sorted(s.name for s in expression.free_symbols if s.name not in values and not _inside(s))
+    missing = sorted(s.name for s in expression.free_symbols if s.name not in values)
     if missing:
         raise StatementError(f"{expression} needs {', '.join(missing)}; given are {', '.join(sorted(values))}")
     chosen = {s: _exact(values[s.name]) for s in expression.free_symbols if s.name in values}
     placed = expression.subs(chosen)
     integrals = {i: sympy.Float(line_integral(i), 17) for i in placed.atoms(sympy.Integral)}
     return float(placed.xreplace(integrals).evalf(17))
-
-
-def _inside(symbol: Any) -> bool:
-    """A symbol of the row, averaged over and not a parameter."""
-    return isinstance(symbol, RowSymbol) or symbol.name.startswith("p_")
 
 
 def _exact(value: float) -> Any:

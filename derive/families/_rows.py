@@ -130,7 +130,7 @@ def chain(
 ) -> Claim:
     """A claim from the left side of its first step to the right side of its last."""
     lhs, rhs = steps[0].lhs, steps[-1].rhs
-    names = {s.name for side in (lhs, rhs) for s in side.free_symbols}
+    names = {s.name for side in (lhs, rhs) for s in side.atoms(sympy.Symbol)}
     return Claim(
         claim_id,
         {"en": en, "ja": ja},

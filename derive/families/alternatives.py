@@ -13,9 +13,9 @@ import sympy
 
 from derive.alternative_rules import SPARSE_JACOBIAN
 from derive.catalogue import Claim
-from derive.families._rows import GAUSSIAN_ROW, SIGMA, D, one_step
+from derive.families._rows import GAUSSIAN_ROW, SIGMA, D, one_step, points
 from derive.power_sums import N, V
-from derive.row_nodes import COS, TOP, CosMean, GapTail, mu
+from derive.row_nodes import COS, J2, TOP, CosMean, GapTail, RowMean, freezing, mu, p
 from derive.source import Source
 
 HENRY = Source(
@@ -63,7 +63,6 @@ G = sympy.Symbol("g", positive=True)
 C = sympy.Symbol("c", positive=True)
 T = sympy.Symbol("T", positive=True)
 B = sympy.Symbol("b", positive=True)
-EPSILON = sympy.Symbol("epsilon", positive=True)
 LAMBDA = sympy.Symbol("lambda", positive=True)
 Z = sympy.Symbol("z", real=True)
 ONE_KEY = sympy.Symbol("P_one_key", positive=True)
@@ -77,7 +76,6 @@ def claims() -> list[Claim]:
 
 def _normalised() -> list[Claim]:
     bound = 1 / (1 + (N - 1) * sympy.exp(-2 * G))
-    needed = sympy.log((N - 1) * (1 - EPSILON) / EPSILON) / 2
     return [
         one_step(
             "alternatives.qk_norm",
@@ -115,12 +113,13 @@ def _normalised() -> list[Claim]:
         ),
         one_step(
             "alternatives.qk_norm_gain",
-            "QK-norm: the gain g at which a weight can reach 1 − ε",
-            "QK 正規化:重みが 1 − ε に届くのに必要な g",
-            bound.subs(G, needed),
-            1 - EPSILON,
-            "rational",
-            given=("n ≥ 2, 0 < epsilon < 1, g = ½ log((n − 1)(1 − ε)/ε)",),
+            "QK-norm: the gain at which a weight can reach α: half the log-odds plus half log(n − 1)",
+            "QK 正規化:重みが α に届くのに必要な g:対数オッズの半分 + ½ log(n − 1)",
+            sympy.log((N - 1) * bound / (1 - bound)) / 2,
+            G,
+            "log-rational",
+            given=("n ≥ 2; the argument of the log is (n − 1)α/(1 − α) at α = 1/(1 + (n − 1)e^(−2g))",),
+            source=HENRY,
         ),
     ]
 
@@ -151,35 +150,54 @@ def _softcap() -> list[Claim]:
 
 def _temperatures() -> list[Claim]:
     s = sympy.Symbol("s", positive=True)
-    critical = 2 * LOG_N
+    spread = s * SIGMA * LOG_N
+    steady = B * sympy.sqrt(2 * LOG_N)
+    error = sympy.Rational(7, 100) / freezing(N)
     return [
         one_step(
             "alternatives.temperature",
-            "Temperature T acts as variance v/T²: its place relative to freezing",
-            "温度 T は分散 v/T² として働く:凍結点に対する位置",
-            (SIGMA / T) ** 2 / critical,
-            V / (2 * T**2 * LOG_N),
-            "rational",
-            given=(GAUSSIAN_ROW, "scores are divided by T; freezing is at variance 2 log n"),
+            "Temperature T acts as variance v/T²: as T → 0, E ‖J‖² falls like T mu_n/(3√v)",
+            "温度 T は分散 v/T² として働く:T → 0 で E ‖J‖² は T mu_n/(3√v) で減る",
+            SIGMA / T * RowMean(J2, N, V / T**2),
+            mu(N) / 3,
+            "near-tie",
+            relation="limit",
+            given=(GAUSSIAN_ROW, "scores are divided by T; T → 0 at fixed n ≥ 2"),
+            data={
+                "error": sympy.Rational(13, 10) * mu(N) * T / SIGMA,
+                "grid": points(n=(8, 64), v=(1.0, 4.0), T=(0.1, 0.01)),
+            },
         ),
         one_step(
             "alternatives.log_n",
-            "Scores times s log n: variance relative to freezing grows like log n, so long rows always freeze",
-            "スコアを s log n 倍する方式:凍結点に対する分散比は log n で増え、長い行は必ず凍結する",
-            (s * LOG_N * SIGMA) ** 2 / critical,
-            s**2 * V * LOG_N / 2,
-            "rational",
-            given=(GAUSSIAN_ROW, "the ratio is 1 at log n = 2/(s² v)"),
+            "Scores times s log n: long rows always freeze, E Σα² → 1 − b_n/(s σ log n)",
+            "スコアを s log n 倍する方式:長い行は必ず凍結する、E Σα² → 1 − b_n/(s σ log n)",
+            RowMean(p(2), N, spread**2),
+            1 - freezing(N) / spread,
+            "frozen",
+            relation="limit",
+            given=(GAUSSIAN_ROW, "n → ∞; the spread passes √(2 log n) at log n = 2/(s² v)"),
             source=NAKANISHI,
+            data={
+                "m": freezing(N) / spread,
+                "error": error,
+                "grid": points(n=(512, 1e6, 1e12), v=(1.0,), s=(1.0, 2.0)),
+            },
         ),
         one_step(
             "alternatives.critical_temperature",
-            "Scores times b √(2 log n)/σ: the place relative to freezing is the same for every n",
-            "スコアを b √(2 log n)/σ 倍する方式:凍結点に対する位置は n によらない",
-            (B * sympy.sqrt(2 * LOG_N) / SIGMA * SIGMA) ** 2 / critical,
-            B**2,
-            "rational",
-            given=(GAUSSIAN_ROW,),
+            "Scores of spread b √(2 log n), b > 1: equally frozen at every n, E Σα² → 1 − 1/b",
+            "標準偏差 b √(2 log n)(b > 1)のスコア:n によらず同じ程度に凍結、E Σα² → 1 − 1/b",
+            RowMean(p(2), N, steady**2),
+            1 - freezing(N) / steady,
+            "frozen",
+            relation="limit",
+            given=(GAUSSIAN_ROW, "n → ∞ at fixed b > 1; b_n/√(2 log n) → 1"),
+            data={
+                "m": freezing(N) / steady,
+                "error": error,
+                "grid": points(n=(64, 512, 1e6, 1e12), b=(1.5, 2.0, 4.0)),
+            },
         ),
     ]
 

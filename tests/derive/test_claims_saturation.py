@@ -30,6 +30,8 @@ NUMERIC_ONLY = {
     "saturation.critical_jacobian",
     "saturation.critical_entropy",
     "saturation.exponent_low",
+    "alternatives.log_n",
+    "alternatives.critical_temperature",
     "saturation.exponent_high",
     "saturation.gradient_q_unscaled",
     "saturation.jacobian_unscaled",

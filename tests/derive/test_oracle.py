@@ -12,7 +12,7 @@ from derive import oracle_gaussian as gaussian
 from derive import oracle_mixture as mixture
 from derive import oracle_order as order
 from derive.errors import StatementError
-from derive.oracle import MAXIMA, expect, observables
+from derive.oracle import MAXIMA, expect, median_jacobian, observables
 from derive.oracle_maximum import maximum
 
 ROW = tuple(name for name in observables() if not name.startswith(("gradient", "overlap")))
@@ -199,6 +199,20 @@ def test_overlap_at_its_ends() -> None:
         assert float(expect("overlap", n, sigma=sigma, correlation=0).value) == pytest.approx(1 / n, rel=1e-12)
         p2 = float(expect("p2", n, sigma=sigma).value)
         assert float(expect("overlap", n, sigma=sigma, correlation=1).value) == pytest.approx(p2, rel=1e-12)
+
+
+def test_median_of_the_jacobian() -> None:
+    two = median_jacobian(2, 3.0)
+    gap = 3.0 * math.sqrt(2) * 0.6744897501960817  # median of |x_1 - x_2|, N(0, 2σ²)
+    alpha = 1 / (1 + math.exp(-gap))
+    assert two.exact
+    assert two.value == pytest.approx(2 * alpha * (1 - alpha), rel=1e-12)
+    for n, sigma in ((8, 8.0), (64, 32.0), (512, 1000.0)):
+        many = median_jacobian(n, sigma)
+        assert not many.exact
+        assert many.lower <= many.value <= many.upper
+    with pytest.raises(StatementError, match="n ≥ 2"):
+        median_jacobian(1, 1.0)
 
 
 def test_order_statistics() -> None:
