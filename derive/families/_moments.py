@@ -43,6 +43,7 @@ SYMBOLS = {
     "G": "Gram matrix of the tokens X Xᵀ, (n, n)",
     "mu_q": "mean of a component of q",
     "mu_k": "mean of a component of k",
+    "mu_x": "mean of an entry of X",
     "sigma_q": "standard deviation of a component of q, or of an entry of W_Q",
     "sigma_k": "standard deviation of a component of k, or of an entry of W_K",
     "sigma_x": "standard deviation of an entry of X",
@@ -66,6 +67,7 @@ i, j, l = index("i"), index("j"), index("l")
 
 MU_Q, MU_K, RHO = scalar("mu_q"), scalar("mu_k"), scalar("rho")
 SIGMA_Q, SIGMA_K = scalar("sigma_q", positive=True), scalar("sigma_k", positive=True)
+MU_X = scalar("mu_x")
 SIGMA_X, SIGMA_W = scalar("sigma_x", positive=True), scalar("sigma_w", positive=True)
 UNIT = SIGMA_Q**2 * SIGMA_K**2
 

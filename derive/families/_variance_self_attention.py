@@ -15,6 +15,7 @@ from derive.catalogue import Claim
 from derive.families._moments import (
     CROSS,
     CROSS_SCORES,
+    MU_X,
     S2,
     SCORE,
     SIGMA_K,
@@ -157,6 +158,7 @@ def random_token_claims() -> list[Claim]:
     laws = random_tokens(mean_variance(0, SIGMA_X**2), mean_variance(0, SIGMA_Q**2), mean_variance(0, SIGMA_K**2))
     shape = random_tokens(shaped(0, SIGMA_X**2, 0, ex), mean_variance(0, SIGMA_Q**2), mean_variance(0, SIGMA_K**2))
     normal = random_tokens(gaussian(0, SIGMA_X**2), mean_variance(0, SIGMA_Q**2), mean_variance(0, SIGMA_K**2))
+    shifted = random_tokens(mean_variance(MU_X, SIGMA_X**2), mean_variance(0, SIGMA_Q**2), mean_variance(0, SIGMA_K**2))
     scale = d_k * UNIT * SIGMA_X**4
     return [
         claim_of(
@@ -198,6 +200,24 @@ def random_token_claims() -> list[Claim]:
             lhs=Covariance(S[i, j], S[i, l]),
             rhs=sympy.S.Zero,
             laws=(*laws, *rows(i, j, l)),
+            source=HERE,
+        ),
+        claim_of(
+            "variance.self_attention_column",
+            en="Two self-attention scores in one column are uncorrelated, tokens random",
+            ja="同じ列の自己注意スコアは無相関(トークンもランダム)",
+            lhs=Covariance(S[i, j], S[l, j]),
+            rhs=sympy.S.Zero,
+            laws=(*laws, *rows(i, j, l)),
+            source=HERE,
+        ),
+        claim_of(
+            "variance.self_attention_common_mean",
+            en="Covariance of two self-attention scores in one row when the tokens have a common mean",
+            ja="トークンに共通の平均があるとき、同じ行の自己注意スコアの共分散",
+            lhs=Covariance(S[i, j], S[i, l]),
+            rhs=d_k * UNIT * d_model**2 * (SIGMA_X**2 + MU_X**2) * MU_X**2,
+            laws=(*shifted, *rows(i, j, l)),
             source=HERE,
         ),
         claim_of(
