@@ -56,7 +56,7 @@ class Evaluator:
         self.globals = dict(sizes)
         self.ops = ops
         self.zero = ops.lift(Fraction(0))
-        self._info: dict[Any, _Info] = {}
+        self._info: dict[Any, _Info] = statement.facts
         self._memo: dict[Any, Any] = {}
 
     def value(self, expr: Any) -> Any:

@@ -174,9 +174,10 @@ def _add(expr: Any, context: Context) -> Sign:
     pair = _complement(expr)
     if pair is not None:
         return Sign.POSITIVE if context.differ(*pair) else Sign.NONNEGATIVE
-    least = minimum(expr, context)
-    if least is not None and least >= 0:
-        return Sign.POSITIVE if least > 0 else Sign.NONNEGATIVE
+    if all(a.is_integer and (a.is_Symbol or a.as_coeff_Mul()[1].is_Atom) for a in expr.args):
+        least = minimum(expr, context)
+        if least is not None and least >= 0:
+            return Sign.POSITIVE if least > 0 else Sign.NONNEGATIVE
     if len(expr.args) == 2:
         special = _two_terms(expr, context)
         if special is not Sign.UNKNOWN:

@@ -41,6 +41,11 @@ class Statement:
         return table
 
     @cached_property
+    def facts(self) -> dict[Any, Any]:
+        """What evaluators found out about sub-expressions, kept for all draws."""
+        return {}
+
+    @cached_property
     def roots(self) -> tuple[Any, ...]:
         """All expressions that can be evaluated: the sides, the definitions and the positive expressions."""
         positive = tuple(a.expr for a in self.assumptions if isinstance(a, Positive))
@@ -171,7 +176,8 @@ def free_symbols(expr: Any) -> set[Any]:
 
 def label_of(base: Any) -> str:
     """The name of an array, from its IndexedBase or its name."""
-    return str(base.label) if isinstance(base, sympy.IndexedBase) else str(base)
+    symbol = base.label if isinstance(base, sympy.IndexedBase) else base
+    return symbol.name if isinstance(symbol, sympy.Symbol) else str(symbol)
 
 
 def integer(expr: Any, values: Mapping[Any, int]) -> int:

@@ -64,7 +64,7 @@ def refute(
     seed: int = 20260801,
     draws: int | None = None,
 ) -> Witness | None:
-    """A witness against `lhs relation rhs`, or None when `draws` draws hold none (60 for =, else 300).
+    """A witness against `lhs relation rhs`, or None when `draws` draws hold none (60 for =, else 150).
 
     relation: "=", "<=" or "<"; of anything else nothing is refuted. Sizes run from the least that the assumptions
     allow (0 without an AtLeast) to 4 more. Raises StatementError for an unbound index.
@@ -76,7 +76,7 @@ def refute(
     statement.check_bound()
     rng = random.Random(f"intervals{seed}")
     drawn = _instances(statement, rng)
-    for number in range(draws or (60 if relation == "=" else 300)):
+    for number in range(draws or (60 if relation == "=" else 150)):
         sizes = next(drawn, None)
         if sizes is None:
             return None
@@ -188,11 +188,16 @@ class Reals:
             if bit:
                 value = Fraction(at % 2)
             else:
-                choices = _STYLES[self.style % len(_STYLES)]
+                choices = self._style(name.split("[")[0])
                 value = choices[at % len(choices)]
                 value = abs(value) + (Fraction(1, 2) if value == 0 else 0) if positive else value
             self._drawn[name] = value
         return self.lift(self._drawn[name])
+
+    def _style(self, label: str) -> tuple[Fraction, ...]:
+        """The numbers an array draws from: of its own, so that equal scores meet a vector of opposite signs, say."""
+        shift = int.from_bytes(hashlib.blake2b(f"{self.seed}|{label}".encode(), digest_size=2).digest(), "big")
+        return _STYLES[(self.style + shift % 2 * (shift // 2)) % len(_STYLES)]
 
     def constant(self, atom: Any) -> Interval:
         if atom is sympy.pi:
@@ -223,5 +228,6 @@ _STYLES: tuple[tuple[Fraction, ...], ...] = (
     tuple(Fraction(k) for k in (-1, 1)),
     tuple(Fraction(k, 16) for k in range(1, 48)),
     tuple(Fraction(k) for k in (0, 0, 1, -30)),
+    (Fraction(0),),
     tuple(Fraction(k, 2) for k in range(-16, 17)),
 )
