@@ -107,7 +107,7 @@ def _one(call: Call, right: Truth, algorithm: Any, reading: Reading) -> Allowed:
     from compute.bounds import tolerance
 
     q, k, v, mask, bias, extra = plain_problem(call, right, reading)
-    lost, rest = _lost(call, right, algorithm)
+    lost, rest = _lost(call, right, algorithm, reading)
     if lost.any():
         mask = mask.copy()
         mask[..., : lost.shape[-1]] &= ~lost
@@ -118,14 +118,14 @@ def _one(call: Call, right: Truth, algorithm: Any, reading: Reading) -> Allowed:
     return Allowed(total, {**found.sources, "rotary": np.broadcast_to(extra, total.shape)}, found.overflow)
 
 
-def _lost(call: Call, right: Truth, algorithm: Any) -> tuple[Array, Array]:
+def _lost(call: Call, right: Truth, algorithm: Any, reading: Reading) -> tuple[Array, Array]:
     """Keys whose weight is 0, or a few of the least numbers, under any error of their score; and what those may add."""
     from compute.roundings import limits
 
     limit = limits(algorithm.accumulate)
     stored = getattr(algorithm, "scores", None)
     unit = max(limit.unit, limits(stored).unit if stored else 0.0)
-    delta = score_error(call, right.scores, right.seen, u=2 * unit, function=8 * unit)
+    delta = score_error(call, right.scores, right.seen, u=2 * unit, function=8 * unit, reading=reading)
     top = np.where(right.seen, right.scores - delta, -np.inf).max(-1, keepdims=True, initial=-np.inf)
     with np.errstate(invalid="ignore"):
         below = right.scores + delta - top
@@ -179,18 +179,18 @@ def _unit(dtype: str) -> float:
     return limits(dtype).unit
 
 
-def lse_allowed(call: Call, right: Truth, judge: Judge) -> Array:
+def lse_allowed(call: Call, right: Truth, judge: Judge, reading: Reading = USUAL) -> Array:
     """A bound on the error of the log-sum-exp (b, h, n): the scores' error, the sum's, and one rounding to its dtype.
 
     The log-sum-exp moves by at most the largest error of a score (it is 1-Lipschitz in the maximum norm).
     """
     unit = max(_unit(a.accumulate) for a in judge.algorithms)
     stored = [getattr(a, "scores", None) for a in judge.algorithms]
-    coarse = max([unit, *(_unit(s) for s in stored if s)])
-    error = score_error(call, right.scores, right.seen, u=coarse, function=8 * coarse)
+    store = max([0.0, *(_unit(s) for s in stored if s)])
+    error = score_error(call, right.scores, right.seen, u=unit, store=store, function=8 * unit, reading=reading)
     delta = np.where(right.seen, error, 0).max(-1, initial=0)
     m = call.k.shape[2]
     size = np.abs(np.where(np.isfinite(right.lse), right.lse, 0)).astype(np.float64)
-    store = max(_unit(a.output) for a in judge.algorithms)
-    total = delta + (m + 16) * unit + (store + 4 * unit) * size + m * 2.0**-126
+    out = max(_unit(a.output) for a in judge.algorithms)
+    total = delta + (m + 16) * unit + (out + store + 4 * unit) * size + m * 2.0**-126
     return np.asarray(total / np.log(call.spec.lse_base) + UNIT)

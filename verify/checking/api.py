@@ -41,6 +41,7 @@ def check(
     algorithm: Any = None,
     grad: bool = False,
     quick: bool = False,
+    first: bool = False,
     budget: float | None = None,
     seed: int = 0,
     timeout: float = TIMEOUT,
@@ -58,7 +59,8 @@ def check(
     in `layout`; a boolean mask's True = this key takes part. What the function accepts is read from its signature;
     arg maps features to its own names ({"mask": "attn_mask"}). spec: what is declared of it, as compute.Spec, a
     mapping, or words ("causal=bottom-right"). backward(q, k, v, grad_output, ...) -> (dq, dk, dv) gives gradients
-    where the library has none of its own. algorithm: its declared algorithm, which narrows the tolerance. reference
+    where the library has none of its own. first: stop at the first finding. algorithm: its declared algorithm, which
+    narrows the tolerance. reference
     and properties: for a variant outside Spec, a float64 function to compare with, and functions that return a
     message when something is wrong.
 
@@ -84,7 +86,7 @@ def check(
     subject, name = _subject(target, like, layout, device, dict(arg or {}), backward, timeout, memory, isolate, compile)
     try:
         return _judged(
-            subject, name, declared, spec, dtype, layout, arg, grad, quick, budget, seed, algorithm, progress
+            subject, name, declared, spec, dtype, layout, arg, grad, quick, first, budget, seed, algorithm, progress
         )
     finally:
         subject.close()
@@ -100,6 +102,7 @@ def _judged(
     arg: Mapping[str, str] | None,
     grad: bool,
     quick: bool,
+    first: bool,
     budget: float | None,
     seed: int,
     algorithm: Any,
@@ -107,7 +110,7 @@ def _judged(
 ) -> CheckResult:
     dtypes = _dtypes(dtype, subject.profile.like)
     replay = _replay(name, spec, dtypes, layout, arg, grad, quick, seed)
-    plan = Plan(declared, algorithm, seed, quick, budget, grad, replay)
+    plan = Plan(declared, algorithm, seed, quick, budget, grad, replay, first=first)
     return merged(judge(subject, dtypes, plan, progress))
 
 

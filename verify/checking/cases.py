@@ -82,6 +82,8 @@ class Setting:
         b, h = call.q.shape[:2]
         if (self.single and b * h != 1) or (b != 1 and not self.batches):
             return False
+        if self.profile.layout not in ("bhnd", "nd") and any(how == "expanded" for _, how in call.memory):
+            return False
         if "cu_seqlens" in self.has and call.q.shape[2] != call.k.shape[2]:
             return False
         if h != call.k.shape[1] * self.group:

@@ -17,7 +17,7 @@ from verify.checking.allowance import Judge, allowed
 from verify.checking.calls import Array, Call, Reply
 from verify.checking.cases import Case, Generator, Setting, direct
 from verify.checking.masked import some
-from verify.checking.reference import Reading, seen_keys, truth
+from verify.checking.reference import Reading, repeated, seen_keys, truth
 from verify.checking.values import Violation, metadata, worst
 from verify.checking.vjp import Gradient, complex_step, gradients
 
@@ -88,6 +88,8 @@ def _with_masks(setting: Setting, rng: Generator, case: Callable[..., Case]) -> 
         yield case("a masked key", "ragged tile", setting.call(q, k, v, mask=hidden))
     if setting.can("bias"):
         yield case("bias", "bias gradient", setting.call(q, k, v, bias=rng.standard_normal((b, h, 6, 9))))
+        rows = direct(setting, np.zeros((4, 2)), [1.0, 0.0], bias=np.zeros((1, 1, 1, 2)))
+        yield case("bias over keys, rows 1, 3, 5, 7", "bias gradient", rows, np.array([[1.0], [3.0], [5.0], [7.0]]))
         yield case(
             "bias over keys only", "bias gradient", setting.call(q, k, v, bias=rng.standard_normal((1, 1, 1, 9)))
         )
@@ -108,6 +110,7 @@ def _with_variants(setting: Setting, rng: Generator, case: Callable[..., Case]) 
     if setting.can("softcap") or setting.base.softcap is not None:
         spec = setting.spec(softcap=2.0) if setting.can("softcap") else setting.base
         yield case("softcap", "softcap gradient", direct(setting, [2.0, 0.0], [1.0, 0.0], spec), 1.0)
+        yield case("softcap, saturated", "softcap gradient", direct(setting, [6.0, 6.0], [1.0, 0.0], spec), 1.0)
         yield case("softcap, normal", "softcap gradient", setting.call(q * 3, k, v, spec))
     if setting.can("sink"):
         sink = rng.standard_normal(q.shape[1]).astype(setting.kind)
@@ -173,19 +176,29 @@ def _compare(
         judged = np.ones(got.shape, bool)
         found = worst(got, gradient.mid, gradient.radius, gradient.room, judged, f"gradient of {name}", {}, got.dtype)
         for violation in found:
-            yield named, violation, name_gradient(call, name, got, gradient, judge, reading)
+            kind, text = name_gradient(call, name, got, gradient, judge, reading)
+            yield Case(case.name, kind or about, call), violation, text
 
 
-def name_gradient(call: Call, name: str, got: Array, right: Gradient, judge: Judge, reading: Reading) -> str:
-    """What a wrong gradient equals, where that is known."""
+def name_gradient(
+    call: Call, name: str, got: Array, right: Gradient, judge: Judge, reading: Reading
+) -> tuple[str, str]:
+    """(kind or "", text): what a wrong gradient equals, where that is known."""
     given = got.astype(np.float64)
     mid = right.mid.astype(np.float64)
-    room = 16 * right.room + 1e-300
+    with np.errstate(all="ignore"):
+        ratio = float(np.nanmax(np.abs(given - mid) / (right.room + 1e-300)))
+    room = float(np.clip(ratio / 4, 0.25, 3)) * right.room + 1e-300
     if not np.isfinite(given).all():
-        return ""
-    if (np.abs(given - mid) <= room).all():
-        return "close to the right gradient: consistent with coarser roundings than those allowed"
+        return "", ""
     scale = call.spec.scale_value(call.q.shape[3])
+    group = call.q.shape[1] // max(call.k.shape[1], 1)
+    if group > 1 and name in ("k", "v"):
+        apart = call.with_(k=repeated(call.k, call.q.shape[1]), v=repeated(call.v, call.q.shape[1]))
+        right_apart = truth(apart)
+        each = gradients(apart, judge, allowed(apart, right_apart, judge))[name].mid[:, ::group]
+        if (np.abs(given - each) <= room).all():
+            return "GQA gradient", "matches the gradient of the first query head of each group, the others left out"
     factors = {
         "the gradient is zero": 0.0,
         "matches the right gradient with the wrong sign": -1.0,
@@ -197,13 +210,15 @@ def name_gradient(call: Call, name: str, got: Array, right: Gradient, judge: Jud
     for text, factor in factors.items():
         apart = (np.abs(factor - 1) * np.abs(mid) > room).any()
         if apart and (np.abs(given - factor * mid) <= room * max(1.0, abs(factor))).all():
-            return text
+            return "", text
     for text, other in _misread(call):
         right_other = truth(other, reading)
         alternative = gradients(other, judge, allowed(other, right_other, judge, reading), reading).get(name)
-        if alternative is not None and (np.abs(given - alternative.mid) <= room + 16 * alternative.room).all():
-            return text
-    return ""
+        if alternative is not None and (np.abs(given - alternative.mid) <= room + alternative.room).all():
+            return "", text
+    if ratio < 16:
+        return "", "close to the right gradient: consistent with coarser roundings than those allowed"
+    return "", ""
 
 
 def _misread(call: Call) -> Iterator[tuple[str, Call]]:

@@ -25,12 +25,10 @@ def basic(setting: Setting, rng: Generator) -> Iterator[Case]:
     yield Case("four rows, four keys", "softmax axis", direct(setting, rows, [1.0, 1.0, 1.0, 1.0]))
     yield Case("weights 1 and 0", "softmax axis", direct(setting, rows, np.eye(4)))
     for d, about in ((16, "scale"), (3, "head padding"), (64, "scale")):
-        q = np.zeros((2, 2, d))
-        q[:, 0, :3] = (2, 1, 1)
-        k = np.zeros((2, 3, d))
-        k[:, 0, :3], k[:, 1, :3] = (1, 1, 2), (2, 0, 1)
-        v = np.zeros((2, 3, d))
-        v[:, 0, 0], v[:, 1, 0] = (1, 2), (3, -1)
+        # One key of score about 3 against 16 of score 0: half of the weight each, where a scale shows most.
+        q, k, v = np.zeros((2, 2, d)), np.zeros((2, 17, d)), np.full((2, 17, d), -4.0)
+        q[:, 0, :3], q[:, 1, :3] = (2, 1, 1), (1, 1, 0)
+        k[:, 0, :3], v[:, 0] = np.array([1.0, 2.0, 1.0]) * round(3 * d**0.5 / 5), 4.0
         yield Case(f"scale at d = {d}", about, _one(setting, q, k, v))
     yield Case("heads differ", "layout", _one(setting, *_heads_differ()))
     q, k, v = setting.normal(rng, 7, 7, 8, d_v=5)
@@ -73,10 +71,10 @@ def large(setting: Setting, rng: Generator) -> Iterator[Case]:
     yield Case("scores -2000 and -2008", "no max shift", direct(setting, [-2000.0, -2008.0], [1.0, 0.0]))
     yield Case("first score far below the second", "no max shift", direct(setting, [-1000.0, 1000.0], [1.0, 3.0]))
     yield Case("first score far above the second", "no max shift", direct(setting, [1000.0, -1000.0], [1.0, 3.0]))
-    yield Case("scores near -60000", "finite -inf", direct(setting, [-59904.0, -60416.0], [1.0, 0.0]))
+    yield Case("scores near -60000", "finite -inf", direct(setting, [-59904.0, -60416.0], [17.0, 16.0]))
     if d != "float16":
         yield Case(
-            "scores near -1.6e10", "finite -inf", direct(setting, [-(2.0**34), -(2.0**34) - 2.0**28], [1.0, 0.0])
+            "scores near -1.6e10", "finite -inf", direct(setting, [-(2.0**34), -(2.0**34) - 2.0**28], [17.0, 16.0])
         )
         yield Case("scores 0 and -1e30, value 1e38", "underflow", direct(setting, [0.0, -(2.0**100)], [1.0, 2.0**126]))
     for tile in TILES:
@@ -84,15 +82,15 @@ def large(setting: Setting, rng: Generator) -> Iterator[Case]:
         rising, falling = np.zeros(m), np.zeros(m)
         rising[:tile], rising[tile:] = -50.0, 50.0
         falling[:tile], falling[tile:] = 50.0, -50.0
-        values = np.where(np.arange(m) < tile, 1.0, 3.0)
+        values = np.where(np.arange(m) < tile, 17.0, 19.0)
         yield Case(f"scores rise after {tile} keys", "tile max", direct(setting, rising, values))
         yield Case(f"scores fall after {tile} keys", "tile max", direct(setting, falling, values))
     ramp = np.arange(200) * 0.25 - 20
     yield Case("scores rise by 1/4 over 200 keys", "tile max", direct(setting, ramp, np.cos(np.arange(200))))
     low = np.full(131, -200.0)
     low[7], low[130] = -199.0, -198.0
-    values = np.zeros(131)
-    values[7], values[130] = 4.0, 8.0
+    values = np.full(131, 16.0)
+    values[7], values[130] = 18.0, 20.0
     yield Case("all scores near -200", "tile max", direct(setting, low, values))
     if d == "float16":
         yield Case("q·k = 65536 before the scale", "fp16 overflow", _wide_dot(setting, 64.0, 64.0, 60.0))
@@ -112,8 +110,6 @@ def long_rows(setting: Setting, rng: Generator) -> Iterator[Case]:
     for m in (300, 2050, 4100):
         values = np.where(np.arange(m) % 2 == 0, 1.0, 0.5)
         yield Case(f"{m} equal scores", sums, direct(setting, np.zeros(m), values))
-    if half:
-        yield Case("40000 equal scores, value 2", sums, direct(setting, np.zeros(40000), np.full(40000, 2.0)))
     small = np.full(2049, -7.625)
     small[0] = 0.0
     values = np.ones(2049)
@@ -122,6 +118,8 @@ def long_rows(setting: Setting, rng: Generator) -> Iterator[Case]:
     for m in (15, 16, 17, 31, 33, 63, 64, 65, 127, 128, 129, 257):
         yield Case(f"a needle at every key of {m}", "key dropped", needles(setting, m))
     yield Case("32769 equal scores", "index width", direct(setting, np.zeros(32769), np.ones(32769)))
+    if half:
+        yield Case("40000 equal scores, value 2", sums, direct(setting, np.zeros(40000), np.full(40000, 2.0)))
     last = np.zeros(70000)
     last[65536:] = 30.0
     values = np.zeros(70000)

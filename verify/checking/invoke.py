@@ -128,7 +128,11 @@ def _run(
         return _forward(function(given["q"], given["k"], given["v"], **keywords), profile, library, call)
     if backward is not None:
         raw = backward(
-            given["q"], given["k"], given["v"], given["grad_output"], **_backward_keywords(backward, given, keywords)
+            given["q"],
+            given["k"],
+            given["v"],
+            given["grad_output"],
+            **_backward_keywords(backward, profile, given, keywords),
         )
         return {"gradients": _named(raw, profile, library, call)}
     if library.name == "torch":
@@ -138,11 +142,14 @@ def _run(
     raise _WrongType(f"{profile.name} gives no gradients")
 
 
-def _backward_keywords(backward: Function, given: dict[str, Any], keywords: dict[str, Any]) -> dict[str, Any]:
+def _backward_keywords(
+    backward: Function, profile: Profile, given: dict[str, Any], keywords: dict[str, Any]
+) -> dict[str, Any]:
     """The forward pass's keywords that the backward pass takes too, and the log-sum-exp's cotangent."""
     parameters = inspect.signature(backward).parameters
     anything = any(p.kind is p.VAR_KEYWORD for p in parameters.values())
     both = {name: value for name, value in keywords.items() if anything or name in parameters}
+    both.pop(profile.parameters.get("lse", ""), None)
     if "grad_lse" in given and (anything or "grad_lse" in parameters):
         both["grad_lse"] = given["grad_lse"]
     elif "grad_lse" in given:

@@ -30,12 +30,12 @@ from verify.checking.runner import Subject
 from verify.checking.shrink import shown, shrink
 from verify.checking.specs import Declared
 from verify.checking.values import Answer, Violation, answer, comparable, differences, metadata
-from verify.checking.variants import VARIANTS
+from verify.checking.variants import VARIANTS, groups
 from verify.errors import UsageError
 
 NO_KEYS: tuple[tuple[int, float], ...] = ()
 STOPS = ("hang", "died")
-QUICK_MOST_KEYS = 5000
+QUICK_MOST_KEYS = 41000
 
 
 class Stop(Exception):
@@ -54,6 +54,7 @@ class Plan:
     gradients: bool = False
     replay: str = ""
     statistics: bool = True
+    first: bool = False
 
 
 class Session:
@@ -145,7 +146,7 @@ class Session:
 
     def _cases(self) -> Iterator[Case]:
         rng = np.random.default_rng(self.plan.seed + 1)
-        for maker in (*PLAIN, *MASKED, *VARIANTS):
+        for maker in (PLAIN[0], groups, *PLAIN[1:], *MASKED, *VARIANTS):
             for case in maker(self.setting, rng):
                 if self.setting.fits(case.call):
                     if self.plan.quick and case.call.k.shape[2] > QUICK_MOST_KEYS:
@@ -204,6 +205,8 @@ class Session:
         if reply is not None and violation.rule in ("values", "non-finite") and comparable(call, reply):
             call, violation = self._shrunk(case, kind, violation)
         self.findings.append(self._finding(case, call, violation, verdict, kind, diagnosis))
+        if self.plan.first:
+            raise Stop("one finding was enough")
 
     def _name(self, case: Case, reply: Reply | None, violation: Violation) -> tuple[str, str]:
         metadata_kinds = ("mutation", "dtype", "global state", "hang", "died", "memory", "type")
@@ -212,7 +215,7 @@ class Session:
         if violation.rule in ("raises", "shape"):
             return (violation.rule if case.about == "values" else case.about), ""
         if reply is not None:
-            named = diagnose(case.call, reply, self.solve(case.call), violation)
+            named = diagnose(case.call, reply, self.solve(case.call), violation, case.about)
             if named is not None:
                 return named
         return case.about, ""
@@ -229,7 +232,7 @@ class Session:
             found = [d for d in differences(call, reply, known) if d.rule == violation.rule]
             if not found:
                 return False
-            named = diagnose(call, reply, known, found[0])
+            named = diagnose(call, reply, known, found[0], case.about)
             if named is not None and named[0] != kind:
                 return False
             last.append(found[0])

@@ -22,14 +22,14 @@ def masks(setting: Setting, rng: Generator) -> Iterator[Case]:
     """Boolean masks: True = the key takes part."""
     if not setting.can("mask"):
         return
+    allowed = np.array([[[[T, F]]]])
+    yield Case("equal scores, mask TF", "mask arithmetic", direct(setting, [1.0, 1.0], [4.0, 8.0], mask=allowed))
     yield Case("mask TF", "mask meaning", direct(setting, [0.0, 0.0], [1.0, 3.0], mask=np.array([[T, F]])[None, None]))
     eye = np.array([[T, F, F, F], [T, T, F, F], [T, F, T, F], [T, F, F, T]])
     rows = np.zeros((4, 4))
     yield Case("mask by rows", "mask axis", direct(setting, rows, [1.0, 2.0, 4.0, 8.0], mask=eye[None, None]))
     padded = np.broadcast_to(np.array([T, T, F, F]), (1, 1, 4, 4)).copy()
     yield Case("padding mask written out", "mask axis", direct(setting, rows, [1.0, 5.0, 9.0, 16.0], mask=padded))
-    allowed = np.array([[[[T, F]]]])
-    yield Case("equal scores, mask TF", "mask arithmetic", direct(setting, [1.0, 1.0], [4.0, 8.0], mask=allowed))
     q, k, v = setting.normal(rng, 6, 9, 8, h=3, b=2)
     b, h = q.shape[:2]
     yield Case("random mask", "mask meaning", setting.call(q, k, v, mask=some(rng, b, h, 6, 9)))
@@ -51,8 +51,8 @@ def masks(setting: Setting, rng: Generator) -> Iterator[Case]:
         hidden[..., :tile] = False
         scores = np.full(m, -200.0)
         scores[tile + 1], scores[-1] = -199.0, -198.0
-        values = np.zeros(m)
-        values[tile + 1], values[-1] = 4.0, 8.0
+        values = np.full(m, 16.0)
+        values[tile + 1], values[-1] = 18.0, 20.0
         yield Case(
             f"first {tile} keys masked, the rest near -200", "tile max", direct(setting, scores, values, mask=hidden)
         )
@@ -89,6 +89,9 @@ def biases(setting: Setting, rng: Generator) -> Iterator[Case]:
     if not setting.can("bias"):
         return
     inf = -np.inf
+    yield Case(
+        "bias 0, -1.5, scores 1, 3", "mask meaning", direct(setting, [1.0, 3.0], [0.0, 1.0], bias=_bias([0.0, -1.5]))
+    )
     yield Case("bias 0, -1.5", "mask meaning", direct(setting, [1.0, 1.0], [0.0, 1.0], bias=_bias([0.0, -1.5])))
     yield Case("bias 0.5, -inf", "mask arithmetic", direct(setting, [0.0, 0.0], [4.0, 9.0], bias=_bias([0.5, inf])))
     yield Case(

@@ -166,7 +166,7 @@ def truth(call: Call, reading: Reading = USUAL) -> Truth:
     seen = seen_keys(call, reading)
     s = raw_scores(call, seen, reading)
     outside: Array = np.asarray((np.isnan(s) | np.isposinf(s)).any(-1))
-    empty: Array = np.asarray(~seen.any(-1))
+    empty: Array = np.asarray(~seen.any(-1)) if call.sink is None else np.zeros(seen.shape[:-1], bool)
     with np.errstate(all="ignore"):
         top = s.max(-1, keepdims=True) if s.shape[-1] else np.full((*s.shape[:-1], 1), -np.inf, Wide)
         if call.sink is not None:
@@ -189,14 +189,14 @@ def truth(call: Call, reading: Reading = USUAL) -> Truth:
         # there p is 0, and 0·inf must not enter.
         if not np.isfinite(v).all():
             z = np.where(p[..., None] > 0, p[..., None] * v[:, :, None], 0).sum(-2)
-        radius, lse_radius = _radius(call, s, seen, p, v, z)
+        radius, lse_radius = _radius(call, s, seen, p, v, z, reading)
     return Truth(z, radius, lse, lse_radius, p.astype(np.float64), s.astype(np.float64), seen, empty, outside)
 
 
-def _radius(call: Call, s: Array, seen: Array, p: Array, v: Array, z: Array) -> tuple[Array, Array]:
+def _radius(call: Call, s: Array, seen: Array, p: Array, v: Array, z: Array, reading: Reading) -> tuple[Array, Array]:
     """A-priori bound of the plain algorithm above, unit roundoff UNIT, elementary functions within 2 ulp."""
     u, m = UNIT, call.k.shape[2]
-    delta = score_error(call, s, seen, u=u, function=4 * u)
+    delta = score_error(call, s, seen, u=u, function=4 * u, reading=reading)
     weights = p.astype(np.float64)
     moved = weight_error(s, p, seen, delta, 6 * u)
     sum_f = moved.sum(-1, keepdims=True)
@@ -223,27 +223,46 @@ def weight_error(s: Array, p: Array, seen: Array, delta: Array, relative: float)
     return np.where(seen, moved * (1 + relative) + p * relative, 0).astype(np.float64)
 
 
-def score_error(call: Call, s: Array, seen: Array, *, u: float, function: float) -> Array:
-    """Bound of the error of s − max in float64: dot products in any order, scale, cap, bias, shift; relative unit u."""
+def score_error(
+    call: Call, s: Array, seen: Array, *, u: float, store: float = 0.0, function: float, reading: Reading = USUAL
+) -> Array:
+    """Bound of the error of s − max in float64, entry by entry.
+
+    u: unit roundoff of sums and products (dot products in any order); store: that of stored results (0 if they are
+    kept): the two scaled sides with their factors, the score, and each later operation; function: error of tanh, sine
+    and cosine.
+    """
     h, d = call.q.shape[1], call.q.shape[3]
     q = np.abs(call.q.astype(np.float64))
-    k = np.abs(repeated(call.k, h).astype(np.float64))
+    k = np.abs(repeated(call.k, h, reading.tiled).astype(np.float64))
+    each = 2 * (u + store)
     with np.errstate(all="ignore"):
         size = float(abs(scale_of(call))) * np.einsum("bhnd,bhmd->bhnm", q, k)
         size = np.where(seen, size, 0)
-        error = (d + 4) * u * size
+        error = ((d + 4) * u + 5 * store) * size
         if call.spec.rope is not None:
             reach = call.q.shape[2] + call.k.shape[2] + abs(call.spec.rope.q_offset) + abs(call.spec.rope.k_offset)
-            error = error + 2 * (reach * 6 * u + 6 * function) * 2 * size
+            error = error + 2 * (reach * 6 * u + 6 * function + 2 * store) * 2 * size
         if call.spec.softcap is not None:
-            error = error + (2 * function + 2 * u) * call.spec.softcap
+            # |c·tanh(x/c) − c·tanh(y/c)| ≤ |x − y| (1 − tanh²) at the point of the interval nearest to 0
+            inner = np.maximum(size * 0, _before_cap(call, seen, reading) - error) / call.spec.softcap
+            slope = np.minimum(1.0, 1 - np.tanh(inner) ** 2 + 4 * u)
+            error = error * slope + (2 * function + 4 * u + 3 * store) * call.spec.softcap
         shown = np.where(seen & np.isfinite(s), np.abs(s), 0).astype(np.float64)
         if call.bias is not None:
             bias = np.abs(call.bias.astype(np.float64))
-            error = error + 2 * u * (shown + np.where(np.isfinite(bias), bias, 0))
+            error = error + each * (shown + np.where(np.isfinite(bias), bias, 0))
         if call.alibi_slopes is not None:
-            error = error + 2 * u * (shown + np.abs(alibi(call)).astype(np.float64))
+            error = error + each * (shown + np.abs(alibi(call)).astype(np.float64))
         top = shown.max(-1, keepdims=True, initial=0)
         if call.sink is not None:
             top = np.maximum(top, np.abs(call.sink.astype(np.float64)).reshape(-1, 1, 1))
-        return error + 2 * u * (shown + top)
+        return error + each * (shown + top)
+
+
+def _before_cap(call: Call, seen: Array, reading: Reading) -> Array:
+    """|score| before the softcap, where the bias comes after it; 0 (no information) where it comes before."""
+    if reading.cap_last:
+        return np.zeros(seen.shape)
+    plain = call.with_(spec=call.spec.with_(softcap=None), bias=None, alibi_slopes=None)
+    return np.abs(np.where(seen, raw_scores(plain, seen, reading), 0)).astype(np.float64)

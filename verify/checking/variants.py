@@ -165,4 +165,4 @@ def dropouts(setting: Setting, rng: Generator) -> Iterator[Case]:
         yield Case("dropout 0", "dropout", setting.call(q, k, v, options=(("dropout", 0.0),)))
 
 
-VARIANTS = (scales, softcaps, groups, sinks, alibis, rotary, log_sums, dropouts)
+VARIANTS = (scales, softcaps, sinks, alibis, rotary, log_sums, dropouts)

@@ -103,7 +103,7 @@ def _backward(call: Call, right: Truth, reading: Reading, units: Units, output_e
 
     s, p, p_sink = _weights(call, right, reading)
     drop = np.ones((1, 1, 1, 1), Wide) if call.dropout_mask is None else call.dropout_mask.astype(Wide)
-    delta = score_error(call, s, right.seen, u=max(u, store), function=8 * max(u, store))
+    delta = score_error(call, s, right.seen, u=u, store=store, function=8 * u, reading=reading)
     moved = weight_error(s, p, right.seen, delta, 8 * max(u, store))
     total = moved.sum(-1, keepdims=True)
     growth = np.where(total < 0.5, 1 / (1 - np.minimum(total, 0.5)), np.inf)
@@ -185,9 +185,7 @@ def _summed(ds: Array, e_ds: Array, shape: tuple[int, ...], u: float, out: float
     axes = tuple(i for i in range(4) if shape[i] == 1 and ds.shape[i] != 1)
     count = math.prod(ds.shape[i] for i in axes)
     value = ds.sum(axes, keepdims=True)
-    error = e_ds.sum(axes, keepdims=True) + (count + 2) * max(u, out if count > 1 else 0) * np.abs(ds).sum(
-        axes, keepdims=True
-    )
+    error = e_ds.sum(axes, keepdims=True) + (count + 2) * u * np.abs(ds).sum(axes, keepdims=True)
     return value, error + out * (np.abs(value) + error)
 
 
@@ -197,11 +195,10 @@ def _capped(call: Call, right: Truth, reading: Reading, ds: Array, e_ds: Array, 
     cap = Wide(call.spec.softcap)
     plain = call.with_(spec=call.spec.with_(softcap=None), bias=call.bias if reading.cap_last else None)
     raw = np.where(right.seen, raw_scores(plain, right.seen, reading), 0)
-    unit = max(units.wide, units.store)
     t = np.tanh(raw / cap)
     slope = 1 - t * t
-    off = score_error(plain, raw, right.seen, u=unit, function=8 * unit) / cap
-    e_slope = 2 * np.minimum(off, 1) * (np.abs(t) + off) + 12 * unit
+    off = score_error(plain, raw, right.seen, u=units.wide, store=units.store, function=0.0, reading=reading) / cap
+    e_slope = 2 * np.minimum(off, 1) * (np.abs(t) + off) + 12 * units.wide + 4 * units.store
     return ds * slope, e_ds * (slope + e_slope) + np.abs(ds) * e_slope
 
 

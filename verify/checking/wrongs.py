@@ -15,7 +15,7 @@ import numpy as np
 
 from compute.spec import Rope
 from verify.checking.calls import Array, Call, dtype_of
-from verify.checking.reference import USUAL, Reading, raw_scores, repeated, seen_keys
+from verify.checking.reference import USUAL, Reading, raw_scores, repeated, rotated, seen_keys
 
 Map = Callable[[Array], Array]
 
@@ -53,6 +53,9 @@ def weigh(p: Array, v: Array) -> Array:
 def alternatives(call: Call) -> Iterator[Wrong]:
     """Every misreading that applies to the call."""
     for family in (
+        _slopes,
+        _rotations,
+        _splits,
         _scales,
         _softmaxes,
         _masks,
@@ -61,8 +64,6 @@ def alternatives(call: Call) -> Iterator[Wrong]:
         _heads,
         _caps,
         _sinks,
-        _slopes,
-        _rotations,
         _keys,
         _sums,
         _inputs,
@@ -129,7 +130,7 @@ def _softmaxes(call: Call) -> Iterator[Wrong]:
         row = s.max(-1, keepdims=True)
         e = np.where(seen, np.exp(s - np.where(np.isfinite(row), row, 0)), 0)
     yield Wrong("softmax missing", "matches weights that were never divided by their sum", weigh(e, v))
-    if call.sink is None:
+    if call.sink is None and call.mask is None and call.bias is None:
         yield Wrong("softmax plus one", "matches a 1 added to the sum of weights after the shift",
                     weigh(e / (e.sum(-1, keepdims=True) + 1), v))  # fmt: skip
     mean = np.broadcast_to(np.where(seen, 1.0, 0.0) / np.maximum(seen.sum(-1, keepdims=True), 1), s.shape)
@@ -241,7 +242,14 @@ def _windows(call: Call) -> Iterator[Wrong]:
         yield Wrong("window", "matches the right end ignored", other(left, None))
     if left is not None:
         yield Wrong("window", "matches the left end ignored", other(None, right))
-    if call.q.shape[2] != call.k.shape[2]:
+    n, m = call.q.shape[2], call.k.shape[2]
+    if n != m:
+        s, _, v, sink = _parts(call.with_(spec=call.spec.with_(window=None)))
+        for offset, name in ((0, "top-left"), (m - n, "bottom-right")):
+            i, j = np.arange(n)[:, None] + offset, np.arange(m)
+            inside = (j >= i - (m + n if left is None else left)) & (j <= i + (m + n if right is None else right))
+            yield Wrong("window decode", f"matches a window around the {name} diagonal",
+                        attend(np.where(inside, s, -np.inf), v, sink=sink))  # fmt: skip
         for corner in ("top-left", "bottom-right"):
             if call.spec.causal != "none" and corner != call.spec.causal:
                 spec = call.spec.with_(causal=corner)
@@ -260,8 +268,8 @@ def _heads(call: Call) -> Iterator[Wrong]:
         )
     if h > 1 and h == h_kv and n == m:
         for name, arrays in (("v", ("v",)), ("q", ("q",)), ("k", ("k",)), ("q, k and v", ("q", "k", "v"))):
-            mixed = {a: getattr(call, a).reshape(b, n, h, -1).transpose(0, 2, 1, 3) for a in arrays}
-            yield Wrong("layout", f"matches {name} read with heads and tokens swapped", _again(call.with_(**mixed)))
+            swapped: dict[str, Any] = {a: getattr(call, a).reshape(b, n, h, -1).transpose(0, 2, 1, 3) for a in arrays}
+            yield Wrong("layout", f"matches {name} read with heads and tokens swapped", _again(call.with_(**swapped)))
     if h > 1 and h == h_kv:
         mean = {a: np.broadcast_to(getattr(call, a)[:, :1], getattr(call, a).shape) for a in ("k", "v")}
         yield Wrong("layout", "matches every head reading head 0's keys and values", _again(call.with_(**mean)))
@@ -328,6 +336,8 @@ def _slopes(call: Call) -> Iterator[Wrong]:
                          (2.0, "slopes one power of two too large"),
                          (0.5, "slopes one power of two too small")):  # fmt: skip
         yield Wrong("ALiBi", f"matches {text}", _again(call.with_(alibi_slopes=slopes * factor)))
+    if len(slopes) == 1:
+        yield Wrong("ALiBi", "matches a first slope of 1", _again(call.with_(alibi_slopes=np.ones(1))))
     if len(slopes) > 1:
         first = np.concatenate([[1.0], slopes[:-1].astype(np.float64)])
         yield Wrong("ALiBi", "matches slopes that start at 1", _again(call.with_(alibi_slopes=first)))
@@ -351,7 +361,80 @@ def _rotations(call: Call) -> Iterator[Wrong]:
     }
     for text, (kind, wrong) in changed.items():
         yield Wrong(kind, f"matches {text}", _again(call.with_(spec=call.spec.with_(rope=wrong))))
+    for name in ("float16", "bfloat16"):
+        for positions, angles in ((True, False), (False, True), (True, True)):
+            what = " and ".join(w for w, on in (("positions", positions), ("angles", angles)) if on)
+            coarse = _coarse_rotation(call, name, positions, angles)
+            if coarse is not None:
+                yield Wrong("RoPE precision", f"matches {what} rounded to {name}", coarse)
+    yield from _half_turned(call)
     yield Wrong("RoPE layout", "matches no rotation", _again(call.with_(spec=call.spec.with_(rope=None))))
+
+
+def _turned(call: Call, q: Array, k: Array) -> Array:
+    return _again(call.with_(q=q, k=k, spec=call.spec.with_(rope=None)))
+
+
+def _coarse_rotation(call: Call, name: str, positions: bool, angles: bool) -> Array | None:
+    """The output with positions or angles rounded to a 16-bit format before the cosine."""
+    rope = call.spec.rope
+    assert rope is not None
+    d = rope.dims or call.q.shape[3]
+    if d % 2:
+        return None
+    dtype = dtype_of(name)
+
+    def turn(x: Array, offset: int) -> Array:
+        assert rope is not None
+        place = (np.arange(x.shape[2]) + offset).astype(np.float64)
+        place = place.astype(dtype).astype(np.float64) if positions else place
+        angle = place[:, None] * rope.base ** (-2.0 * np.arange(d // 2) / d)
+        angle = angle.astype(dtype).astype(np.float64) if angles else angle
+        cos, sin, out = np.cos(angle), np.sin(angle), x.astype(np.float64)
+        one, two = (slice(0, d // 2), slice(d // 2, d)) if rope.layout == "half" else (slice(0, d, 2), slice(1, d, 2))
+        a, b = out[..., one].copy(), out[..., two].copy()
+        out[..., one], out[..., two] = a * cos - b * sin, b * cos + a * sin
+        return out
+
+    return _turned(call, turn(call.q, rope.q_offset), turn(call.k, rope.k_offset))
+
+
+def _half_turned(call: Call) -> Iterator[Wrong]:
+    """Only the first halves (or the even channels) are turned."""
+    rope = call.spec.rope
+    assert rope is not None
+    d = rope.dims or call.q.shape[3]
+    if d % 2:
+        return
+    still = slice(d // 2, d) if rope.layout == "half" else slice(1, d, 2)
+    arrays = []
+    for x, offset in ((call.q, rope.q_offset), (call.k, rope.k_offset)):
+        out = rotated(x, call, offset).astype(np.float64)
+        out[..., still] = x[..., still]
+        arrays.append(out)
+    yield Wrong("RoPE layout", "matches a rotation whose second channels stay as they were", _turned(call, *arrays))
+
+
+def _splits(call: Call) -> Iterator[Wrong]:
+    """Keys in two halves whose states are merged by log-sum-exps of another base."""
+    s, _, v, sink = _parts(call)
+    m = s.shape[-1]
+    if m < 2 or sink is not None or call.mask is not None or call.bias is not None:
+        return
+    halves = (slice(0, m // 2), slice(m // 2, m))
+    with np.errstate(all="ignore"):
+        lses = [np.logaddexp.reduce(s[..., half], -1, keepdims=True) for half in halves]
+        outs = [attend(s[..., half], v[:, :, half]) for half in halves]
+        for text, factor in (("base-2 log-sum-exps merged as natural ones", 1 / math.log(2)),
+                             ("natural log-sum-exps merged as base-2 ones", math.log(2))):  # fmt: skip
+            top = np.maximum(*lses)
+            weights = [
+                np.exp(np.where(np.isfinite(x), (x - np.where(np.isfinite(top), top, 0)) * factor, -np.inf))
+                for x in lses
+            ]
+            total = weights[0] + weights[1]
+            merged = (weights[0] * outs[0] + weights[1] * outs[1]) / np.where(total > 0, total, 1)
+            yield Wrong("LSE base", f"matches two halves of the keys with {text}", merged)
 
 
 def _keys(call: Call) -> Iterator[Wrong]:
@@ -408,12 +491,22 @@ def _stuck(terms: Array, name: str, axis: int = -1) -> Array:
 
 
 def _inputs(call: Call) -> Iterator[Wrong]:
+    s, seen, v, sink = _parts(call)
+    if sink is None:
+        with np.errstate(all="ignore"):
+            top = s.max(-1, keepdims=True, initial=-np.inf)
+            e = np.where(seen, np.exp(s - np.where(np.isfinite(top), top, 0)), 0)
+            for name in ("float8_e4m3fn", "float8_e5m2"):
+                coarse = e.astype(np.float32).astype(dtype_of(name)).astype(np.float64)
+                total = e.sum(-1, keepdims=True)
+                yield Wrong("fp8 underflow", f"matches weights rounded to {name}, but not their sum",
+                            weigh(coarse / np.where(total > 0, total, 1), v))  # fmt: skip
     for name in ("float8_e4m3fn", "bfloat16", "float16"):
         dtype = dtype_of(name)
         if dtype.itemsize >= call.dtype.itemsize:
             continue
         with np.errstate(all="ignore"):
-            coarse = {a: getattr(call, a).astype(np.float32).astype(dtype).astype(np.float64) for a in ("q", "k", "v")}
-            scores_only = {a: coarse[a] for a in ("q", "k")}
-            yield Wrong("precision", f"matches inputs rounded to {name}", _again(call.with_(**coarse)))
+            rounded = {a: getattr(call, a).astype(np.float32).astype(dtype).astype(np.float64) for a in ("q", "k", "v")}
+            scores_only = {a: rounded[a] for a in ("q", "k")}
+            yield Wrong("precision", f"matches inputs rounded to {name}", _again(call.with_(**rounded)))
             yield Wrong("precision", f"matches q and k rounded to {name}", _again(call.with_(**scores_only)))
