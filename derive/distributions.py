@@ -65,6 +65,9 @@ class GaussianScore:
     def density(self, z: Any) -> Any:
         """|z/s|^ν K_ν(|z|/s) / (s √π 2^ν Γ(d_k/2)) with ν = (d_k − 1)/2; infinite at 0 for d_k = 1."""
         nu = (sympy.sympify(self.d_k, strict=True) - 1) / 2
+        if sympy.sympify(z, strict=True) == 0:
+            # K_ν(x) ~ Γ(ν) 2^(ν−1) x^(−ν) as x → 0.
+            return sympy.gamma(nu) / (2 * self.scale * sympy.sqrt(sympy.pi) * sympy.gamma(nu + sympy.Rational(1, 2)))
         x = sympy.Abs(sympy.sympify(z, strict=True)) / self.scale
         below = self.scale * sympy.sqrt(sympy.pi) * 2**nu * sympy.gamma(nu + sympy.Rational(1, 2))
         return x**nu * sympy.besselk(nu, x) / below

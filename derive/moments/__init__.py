@@ -18,10 +18,12 @@ Does not: simulate, or know a distribution (`derive.distributions` does, for Gau
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any, Literal
 
 import sympy
 
+from derive.assumptions import Assumption
 from derive.errors import CheckersDisagree, InputError
 from derive.moments import algebra
 from derive.moments.diagrams import expect_by_diagrams
@@ -45,10 +47,22 @@ from derive.moments.laws import (
 )
 from derive.moments.layers import expect_by_layers
 from derive.moments.model import Model, model_of
-from derive.moments.nodes import PowerSum, cumulants_of
+from derive.moments.nodes import (
+    Covariance,
+    Cumulant,
+    ExcessKurtosis,
+    Expect,
+    PowerSum,
+    Skewness,
+    Variance,
+    cumulants_of,
+)
 from derive.moments.objects import Array, Quantity, correlated, fixed, matrix, vector
 from derive.moments.reader import read
 from derive.moments.traces import NotLayered
+from derive.rules import check_step
+from derive.step import Step
+from derive.verdict import Verdict
 
 Method = Literal["auto", "diagrams", "cumulants", "both"]
 
@@ -82,6 +96,7 @@ __all__ = [
     "uniform",
     "variance",
     "vector",
+    "verdict",
     "xavier",
 ]
 
@@ -146,6 +161,40 @@ def excess_kurtosis(quantity: Quantity) -> Any:
 def opened(result: Any) -> Any:
     """A result with every Gram entry and power sum of a fixed array written out as a SymPy Sum over its entries."""
     return result.xreplace({node: node.opened() for node in result.atoms(PowerSum)})
+
+
+def verdict(of: Callable[..., Any], *quantities: Any, equals: Any, assuming: tuple[Assumption, ...] = ()) -> Verdict:
+    """Judge a formula of the reader's own by the rule "moment-routes".
+
+    of: expect, variance, covariance, cumulant, skewness or excess_kurtosis; quantities: its arguments; equals: the
+    formula. assuming: further conditions, as AtLeast(d_k, 1) for a formula that divides by d_k.
+
+    >>> from derive.language import size
+    >>> d = size("d_k")
+    >>> q, k = (vector(name, d, law=gaussian()) for name in "qk")
+    >>> str(verdict(variance, q @ k, equals=d))
+    'Proved: all sizes'
+    >>> verdict(variance, q @ k, equals=d**2).evidence["values"]
+    {'d_k': '2'}
+    """
+    nodes: dict[Callable[..., Any], Any] = {
+        expect: Expect,
+        variance: Variance,
+        covariance: Covariance,
+        cumulant: Cumulant,
+        skewness: Skewness,
+        excess_kurtosis: ExcessKurtosis,
+    }
+    if of not in nodes:
+        known = ", ".join(f.__name__ for f in nodes)
+        raise InputError(f"verdict: expected one of the functions {known}, got {of!r}")
+    random = [x for x in quantities if isinstance(x, Quantity)]
+    if not random:
+        raise InputError("verdict: expected a random quantity such as q @ k")
+    whole = sum(random[1:], random[0])
+    lhs = nodes[of](*(x.expr if isinstance(x, Quantity) else x for x in quantities))
+    formula = sympy.sympify(equals, strict=True)
+    return check_step(Step(lhs, formula, "moment-routes", assumptions=(*whole.assumptions(), *assuming)))
 
 
 def large(expr: Any, size: Any, *, terms: int = 1) -> Any:

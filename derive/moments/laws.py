@@ -59,6 +59,7 @@ def from_cumulants(cumulants: Mapping[int, Any] | Sequence[Any], *, name: str = 
     table = {int(r): _exact(value, f"cumulant {r}") for r, value in cumulants.items()}
     if any(r < 1 for r in table):
         raise InputError(f"cumulants: expected orders from 1 up, got {sorted(table)}")
+    _check_possible(table)
     text = name or "cumulants " + ", ".join(f"κ{r} = {table[r]}" for r in sorted(table))
 
     def value(order: int) -> Any:
@@ -69,6 +70,18 @@ def from_cumulants(cumulants: Mapping[int, Any] | Sequence[Any], *, name: str = 
         raise MomentError(f"the cumulant of order {order} is needed, but only {sorted(table)} were given ({text})")
 
     return Law(text, value)
+
+
+def _check_possible(table: Mapping[int, Any]) -> None:
+    """Refuse numbers that no law has: a negative variance, or κ₄ κ₂ < κ₃² − 2 κ₂³ (kurtosis ≥ skewness² + 1)."""
+    variance, third, fourth = (table.get(r) for r in (2, 3, 4))
+    if variance is not None and variance.is_negative:
+        raise InputError(f"variance: expected a number of at least 0, got {variance}")
+    if variance is None or third is None or fourth is None:
+        return
+    slack = fourth * variance - third**2 + 2 * variance**3
+    if slack.is_negative:
+        raise InputError(f"no law has the cumulants κ2 = {variance}, κ3 = {third}, κ4 = {fourth}: κ4 κ2 ≥ κ3² − 2 κ2³")
 
 
 def mean_variance(mean: Any, variance: Any) -> Law:
@@ -114,6 +127,8 @@ def rademacher(scale: Any = 1) -> Law:
 def uniform(low: Any = -1, high: Any = 1) -> Law:
     """Uniform on [low, high]: κ₁ = (low + high)/2, κ_r = B_r (high − low)^r / r."""
     a, b = _exact(low, "low"), _exact(high, "high")
+    if (b - a).is_nonpositive:
+        raise InputError(f"uniform: expected low < high, got {a} and {b}")
 
     def value(order: int) -> Any:
         return (a + b) / 2 if order == 1 else sympy.bernoulli(order) * (b - a) ** order / order

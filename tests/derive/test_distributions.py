@@ -32,6 +32,14 @@ def test_density_is_a_mixture_of_normals(d: int, at: float) -> None:
     assert exact == pytest.approx(chi_mean(d, lambda r: stats.norm.pdf(at, scale=r) if r else 0.0), rel=1e-9)
 
 
+@pytest.mark.parametrize("d", [2, 3, 8])
+def test_density_at_zero_is_the_limit(d: int) -> None:
+    score = GaussianScore(d, 2, 3)
+    near = score.density(sympy.Rational(1, 10**9)).evalf(20)
+    assert float(score.density(0)) == pytest.approx(float(near), rel=1e-7)
+    assert GaussianScore(1).density(0) == sympy.zoo
+
+
 @pytest.mark.parametrize("d", [2, 4, 8, 64, 128])
 @pytest.mark.parametrize("at", [-3.0, 0.0, 0.5, 9.0])
 def test_cdf_for_even_sizes_is_the_finite_sum(d: int, at: float) -> None:

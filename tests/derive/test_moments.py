@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from scipy import stats
 
 from derive import moments
-from derive.assumptions import Defined, Distinct, FixedArray, RandomEntries
+from derive.assumptions import AtLeast, Defined, Distinct, FixedArray, RandomEntries
 from derive.errors import InputError, MomentError, StatementError
 from derive.language import array, index, scalar, size, total
 from derive.moments import algebra
@@ -27,6 +27,7 @@ from derive.moments.model import GaussianField, GaussianPair, model_of
 from derive.moments.nodes import Cumulant, Expect, PowerSum, Variance, cumulants_of, raw_moments_of
 from derive.moments.reader import read
 from derive.moments.traces import NotLayered
+from derive.verdict import Kind
 
 d_k, d_model, n = size("d_k"), size("d_model"), size("n")
 i, j, l = index("i"), index("j"), index("l")
@@ -191,6 +192,26 @@ def test_results_can_be_written_out_in_plain_sums() -> None:
     assert len(plain.atoms(sympy.Sum)) == 2
 
 
+def test_a_readers_formula_gets_a_verdict() -> None:
+    score = two(moments.laplace(), moments.gaussian())
+    other = moments.vector("q", d_k, law=moments.gaussian())
+    stated = (AtLeast(d_k, 1),)
+    assert moments.verdict(moments.expect, score**4, equals=12 * d_k * (d_k + 5)).kind is Kind.PROVED
+    assert moments.verdict(moments.variance, score, equals=d_k).kind is Kind.REFUTED
+    assert moments.verdict(moments.cumulant, score, 4, equals=60 * d_k).kind is Kind.PROVED
+    assert moments.verdict(moments.excess_kurtosis, score, equals=15 / d_k).kind is Kind.UNKNOWN
+    assert moments.verdict(moments.excess_kurtosis, score, equals=15 / d_k, assuming=stated).kind is Kind.PROVED
+    assert moments.verdict(moments.excess_kurtosis, score, equals=3 + 15 / d_k, assuming=stated).kind is Kind.REFUTED
+    scores = attention(moments.matrix("X", n, d_model, law=moments.gaussian()), moments.gaussian())
+    pair = (scores[i, j], scores[j, i])
+    assert moments.verdict(moments.covariance, *pair, equals=d_k * d_model).kind is Kind.PROVED
+    assert moments.verdict(moments.covariance, *pair, equals=0).kind is Kind.REFUTED
+    with pytest.raises(InputError, match="one of the functions"):
+        moments.verdict(moments.large, score, equals=0)
+    with pytest.raises(InputError, match="random quantity"):
+        moments.verdict(moments.variance, other, equals=0)
+
+
 def test_correlated_vectors() -> None:
     rho = scalar("rho")
     q, k = moments.correlated(("q", "k"), d_k, correlation=rho)
@@ -213,6 +234,10 @@ def test_correlated_vectors() -> None:
         (lambda: two(moments.gaussian(), moments.gaussian()) ** sympy.Rational(1, 2), "natural"),  # type: ignore[operator]
         (lambda: moments.cumulant(two(moments.gaussian(), moments.gaussian()), 11), "1 to 10"),
         (lambda: moments.fixed("X", n, d_model)[i], "2 indices"),
+        (lambda: moments.vector("q", d_k, cumulants=[0, -1]), "at least 0"),
+        (lambda: moments.vector("q", d_k, cumulants=[0, 1, 0, -3]), "no law has"),
+        (lambda: moments.vector("q", d_k, cumulants=[0, 1, 2, 1]), "κ3 = 2, κ4 = 1"),
+        (lambda: moments.uniform(1, 1), "low < high"),
         (lambda: moments.student(scalar("nu")), "number of degrees"),
         (lambda: Support((1, 2), (F(1, 2), F(1, 3))), "summing to 1"),
         (lambda: moments.fixed("X", n, d_model) + moments.fixed("Y", n), "shape"),
