@@ -98,7 +98,7 @@ class Evaluator:
                             definition = self.statement.definitions[label]
                             todo.append(definition.body)
                             indices |= free_symbols(definition.body) - set(definition.indices)
-            varying = indices & (self.statement.binders | {r.index for r in self.statement.ranges})
+            varying = indices & (self.statement.binders | {r.index for r in self.statement.movable})
             self._info[expr] = _Info(tuple(sorted(varying, key=str)), frozenset(arrays))
         return self._info[expr]
 

@@ -106,6 +106,17 @@ class Statement:
         return tuple(sorted(found - given, key=str))
 
     @cached_property
+    def movable(self) -> tuple[InRange, ...]:
+        """Everything that has a range at given sizes: the free indices, and the middle of every order of sizes."""
+        known = {r.index for r in self.ranges}
+        middles = {
+            a.middle: InRange(a.middle, a.lower, a.upper)
+            for a in self.assumptions
+            if isinstance(a, Ordered) and isinstance(a.middle, sympy.Symbol) and a.middle.is_integer
+        }
+        return (*self.ranges, *(r for s, r in middles.items() if s not in known))
+
+    @cached_property
     def scalars(self) -> tuple[Any, ...]:
         """Symbols that are not known to be integers."""
         return tuple(sorted((s for s in self.free_symbols if not s.is_integer), key=str))
@@ -284,17 +295,26 @@ def _place(ranges: Sequence[InRange], values: dict[Any, int], pick: Callable[[tu
 
 
 def placements(statement: Statement, values: dict[Any, int], rng: random.Random, count: int) -> list[dict[Any, int]]:
-    """Up to `count` different placements of the free indices at the same sizes, all conditions met: the one given, the
-    first and the last place of every range (where a range that is one too short shows), then random ones."""
+    """Up to `count` different placements of the free indices and split points at the same sizes, all conditions met:
+    the one given, the first and the last place of every range (where a range that is one too short shows), then random
+    ones."""
     order = [a for a in statement.assumptions if isinstance(a, (Ordered, Distinct))]
-    sizes = {s: v for s, v in values.items() if s not in {r.index for r in statement.ranges}}
+    least = [a for a in statement.assumptions if isinstance(a, AtLeast)]
+    movable = {r.index for r in statement.movable}
+    sizes = {s: v for s, v in values.items() if s not in movable}
     found = [values]
     picks: list[Any] = [min, max, *[lambda ends: rng.randint(*ends)] * (3 * count)]
-    for pick in picks if statement.ranges else ():
+    for pick in picks if movable else ():
         if len(found) >= count:
             break
         one = dict(sizes)
-        if _place(statement.ranges, one, pick) and one not in found and all(_meets(a, one) for a in order):
+        try:
+            placed = _place(statement.movable, one, pick)
+        except StatementError:
+            break  # orders that refer to each other in a circle: the placement given is all there is
+        if not placed or one in found:
+            continue
+        if all(_meets(a, one) for a in order) and all(integer(a.size, one) >= a.least for a in least):
             found.append(one)
     return found
 

@@ -287,6 +287,17 @@ def test_draws_meet_their_conditions() -> None:
         next(instances(impossible, random.Random(1), pool=range(2, 6), distinct=True))
 
 
+def test_free_indices_and_splits_are_looked_at_from_both_ends() -> None:
+    """One term too few shows only where the index or the split stands at an end."""
+    cut = size("h")
+    ends = sympy.Sum(sympy.KroneckerDelta(i, j) * x[j], (j, 0, n - 2))
+    assert not check(ends, x[i], ROW, draws=1).agrees
+    assert not check(sympy.Sum(sympy.KroneckerDelta(i, j) * x[j], (j, 1, n - 1)), x[i], ROW, draws=1).agrees
+    for end in (sympy.Integer(0), n):
+        at_end = sympy.KroneckerDelta(cut, end) * x[0]
+        assert not check(at_end, sympy.Integer(0), (AtLeast(n, 1), Ordered(0, cut, n)), draws=1).agrees
+
+
 def test_the_same_seed_draws_the_same() -> None:
     assert check(x[i], x[i], ROW, seed=5) == check(x[i], x[i], ROW, seed=5)
     first, second = (check(x[i], 2 * x[i], ROW, seed=s).witness for s in (5, 6))
