@@ -71,8 +71,9 @@ def forward(problem: Problem, *, bounded: bool, threads: int | None = None) -> t
 
 
 def may_bound(problem: Problem) -> bool:
-    """Whether a bound on τ‖q‖‖k‖ bounds the logits, and each row's keys are a range that the bound can follow."""
-    return not problem.additive and problem.slopes is None and problem.mask is None and problem.spec.window is None
+    """Whether τ‖q‖‖k‖ bounds the logits, each row's keys are a range that the bound can follow, and weights only sum."""
+    added = problem.additive or problem.slopes is not None or problem.drop is not None
+    return not added and problem.mask is None and problem.spec.window is None
 
 
 def _band(

@@ -28,24 +28,24 @@ CASES = {name: c for name, c in battery() if name not in ("float16",)}
 WANTED = {name: (forward(c), gradients(c, *cotangents(c))) for name, c in CASES.items()}
 
 MUTANTS = [
-    # compute.meaning: who sees whom
-    ("meaning", "tests.append(key < self.length)", "tests.append(key <= self.length)"),
-    ("meaning", "tests.append(key <= position + right)", "tests.append(key < position + right)"),
-    ("meaning", "tests.append(key >= position - left)", "tests.append(key > position - left)"),
-    ("meaning", "return self.length - self.n if", "return self.m - self.n if"),
-    ("meaning", "else int(self.spec.past)", "else 0"),
-    ("meaning", "right = 0\n", "right = 1\n"),
-    ("meaning", "hi = min(hi, r1 + self.offset + right)", "hi = min(hi, r1 + self.offset + right - 1)"),
-    ("meaning", "lo = max(lo, r0 + self.offset - left)", "lo = max(lo, r0 + self.offset - left + 1)"),
-    ("meaning", "c1 - 1 <= r0 + self.offset + right", "c1 - 2 <= r0 + self.offset + right"),
-    ("meaning", "c0 >= r1 - 1 + self.offset - left", "c0 >= r1 - 2 + self.offset - left"),
-    ("meaning", "self.head // groups", "self.head % self.problem.k.shape[-3]"),
-    ("meaning", "self.xp.repeat(block, groups, axis=-3)", "self.xp.concatenate([block] * groups, axis=-3)"),
-    ("meaning", "xp.where(block == -math.inf, self.dtype.type(0), block))", "xp.where(block < 0, self.dtype.type(0), block))"),
-    ("meaning", "gap = -abs(gap)", "gap = abs(gap)"),
-    ("meaning", "self.dtype.type(1 - self.spec.dropout)", "self.dtype.type(1)"),
-    ("meaning", "rope.k_offset + start, rope)", "start, rope)"),
-    ("meaning", "rope.q_offset + (rows.start or 0), rope)\n\n    def keys", "rope.q_offset, rope)\n\n    def keys"),
+    # compute.problem: who sees whom
+    ("problem", "tests.append(key < self.length)", "tests.append(key <= self.length)"),
+    ("problem", "tests.append(key <= position + right)", "tests.append(key < position + right)"),
+    ("problem", "tests.append(key >= position - left)", "tests.append(key > position - left)"),
+    ("problem", "return self.length - self.n if", "return self.m - self.n if"),
+    ("problem", "else int(self.spec.past)", "else 0"),
+    ("problem", "right = 0\n", "right = 1\n"),
+    ("problem", "hi = min(hi, r1 + self.offset + right)", "hi = min(hi, r1 + self.offset + right - 1)"),
+    ("problem", "lo = max(lo, r0 + self.offset - left)", "lo = max(lo, r0 + self.offset - left + 1)"),
+    ("problem", "c1 - 1 <= r0 + self.offset + right", "c1 - 2 <= r0 + self.offset + right"),
+    ("problem", "c0 >= r1 - 1 + self.offset - left", "c0 >= r1 - 2 + self.offset - left"),
+    ("problem", "self.head // groups", "self.head % self.problem.k.shape[-3]"),
+    ("problem", "self.xp.repeat(block, groups, axis=-3)", "self.xp.concatenate([block] * groups, axis=-3)"),
+    ("problem", "xp.where(block == -math.inf, self.dtype.type(0), block))", "xp.where(block < 0, self.dtype.type(0), block))"),
+    ("problem", "gap = -abs(gap)", "gap = abs(gap)"),
+    ("problem", "self.dtype.type(1 - self.spec.dropout)", "self.dtype.type(1)"),
+    ("problem", "rope.k_offset + start, rope)", "start, rope)"),
+    ("problem", "rope.q_offset + (rows.start or 0), rope)\n\n    def keys", "rope.q_offset, rope)\n\n    def keys"),
     ("rope", "-sin if back else sin", "sin"),
     ("rope", "partner[..., :half] = -x", "partner[..., :half] = x"),
     ("rope", "-2.0 * xp.arange", "-1.0 * xp.arange"),
@@ -117,7 +117,7 @@ HARD = [
     ("shift", "(2 * bound + thin - math.log(unit) < reach)", "(bound < reach)"),
     ("shift", "bound + thick +", "bound +"),
     ("shift", "last = xp.clip(xp.arange(rows.start, rows.stop) + part.offset", "last = xp.clip(xp.arange(rows.start, rows.stop) + 999"),
-    ("meaning", "total = xp.clip(total + term, -most, most)", "total = total + term"),
+    ("problem", "total = xp.clip(total + term, -most, most)", "total = total + term"),
 ]  # fmt: skip
 
 
