@@ -71,7 +71,7 @@ def forward(problem: Problem, *, bounded: bool, threads: int | None = None) -> t
 
 
 def may_bound(problem: Problem) -> bool:
-    """Whether τ‖q‖‖k‖ bounds the logits, each row's keys are a range that the bound can follow, and weights only sum."""
+    """Whether τ‖q‖‖k‖ bounds the logits, the keys of a row are a range the bound can follow, and weights only sum."""
     added = problem.additive or problem.slopes is not None or problem.drop is not None
     return not added and problem.mask is None and problem.spec.window is None
 
