@@ -153,10 +153,12 @@ def _formula(claim: Claim, sig: Signature, inputs: list[Inputs]) -> Comparison:
         function = function_from(operation_tree(claim.rhs, [one.index for one in sig.indices], claim.assumptions))
     except DeriveError as reason:
         return Comparison("skipped", f"no operation tree: {reason}")
+    except RecursionError:  # an abbreviation that is defined by itself has no finite tree
+        return Comparison("skipped", "no operation tree: a definition by recursion")
     worst, count = 0.0, 0
     try:
         for drawn in inputs:
-            got = np.asarray(function(**_arguments(function.inputs, drawn)))
+            got = np.asarray(function(**_arguments(function, drawn)))
             context = context_for()
             run = Evaluation(Rounded(context), drawn.entries(), drawn.numbers(), sig.definitions)
             for at in drawn.places:
@@ -170,12 +172,17 @@ def _formula(claim: Claim, sig: Signature, inputs: list[Inputs]) -> Comparison:
     return Comparison("agrees" if worst <= 1 else "differs", text, worst)
 
 
-def _arguments(names: tuple[str, ...], drawn: Inputs) -> dict[str, Any]:
+def _arguments(function: Any, drawn: Inputs) -> dict[str, Any]:
+    """The function's arguments by name; an array of one entry where the tree takes a number."""
     from derive.printing.tree import identifier
 
     known: dict[str, Any] = {**drawn.sizes, **drawn.scalars, **drawn.arrays}
     plain = {identifier(name): value for name, value in known.items()}
-    return {name: plain[name] for name in names}
+    numbers = {one.name for one in function.tree.inputs if not one.axes}
+    return {
+        name: float(plain[name].reshape(())) if name in numbers and hasattr(plain[name], "reshape") else plain[name]
+        for name in function.inputs
+    }
 
 
 # -- against compute ----------------------------------------------------------------------------------------------

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Any
 
-from verify.reporting.formulas import WORDS, block, latex
+from verify.reporting.formulas import block, condition, latex, matrix_block, relation, statement
 
 if TYPE_CHECKING:
     from derive.catalogue import Claim
@@ -26,7 +26,7 @@ def record(claim: Claim, verdict: Verdict) -> dict[str, Any]:
     return {
         "id": claim.id,
         "title": dict(claim.title),
-        "statement": f"{claim.lhs} {WORDS[claim.relation]} {claim.rhs}",
+        "statement": statement(claim.lhs, claim.relation, claim.rhs),
         "assumptions": [str(a) for a in claim.assumptions],
         "source": str(claim.source),
         "steps": [_step_record(s) for s in claim.steps],
@@ -36,7 +36,7 @@ def record(claim: Claim, verdict: Verdict) -> dict[str, Any]:
 
 def _step_record(step: Step) -> dict[str, Any]:
     return {
-        "statement": f"{step.lhs} {WORDS[step.relation]} {step.rhs}",
+        "statement": statement(step.lhs, step.relation, step.rhs),
         "rule": step.rule,
         "premises": list(step.premises),
         "note": step.note.get("en", ""),
@@ -45,12 +45,12 @@ def _step_record(step: Step) -> dict[str, Any]:
 
 def plain_text(claim: Claim, verdict: Verdict) -> str:
     """A claim for the terminal."""
-    lines = [f"{claim.id}: {claim.title['en']}", f"  {claim.lhs} {WORDS[claim.relation]} {claim.rhs}"]
+    lines = [f"{claim.id}: {claim.title['en']}", f"  {statement(claim.lhs, claim.relation, claim.rhs)}"]
     if claim.assumptions:
         lines.append(f"  for {'; '.join(str(a) for a in claim.assumptions)}")
     if len(claim.steps) > 1:
         for number, step in enumerate(claim.steps, 1):
-            lines.append(f"  {number}. {step.lhs} {WORDS[step.relation]} {step.rhs}   [{_by(step)}]")
+            lines.append(f"  {number}. {statement(step.lhs, step.relation, step.rhs)}   [{_by(step)}]")
     else:
         lines.append(f"  by {_by(claim.steps[0])}")
     return "\n".join([*lines, f"  source: {claim.source}", f"  {verdict}"])
@@ -62,36 +62,27 @@ def _by(step: Step) -> str:
 
 def latex_text(claim: Claim, verdict: Verdict) -> str:
     """A claim as a LaTeX fragment: statement, steps, verdict."""
-    rows = [rf"{latex(claim.lhs)} &{_relation(claim.relation)} {latex(claim.rhs)}"]
+    first = claim.steps[0] if len(claim.steps) > 1 else claim
+    rows = [rf"{latex(claim.lhs)} &{relation(claim.lhs, first.relation)} {latex(first.rhs)}"]
     if len(claim.steps) > 1:
-        rows = [rf"{latex(claim.lhs)} &{_relation(s.relation)} {latex(s.rhs)}" for s in claim.steps[:1]]
-        rows += [rf"&{_relation(s.relation)} {latex(s.rhs)}" for s in claim.steps[1:]]
+        rows += [rf"&{relation(s.lhs, s.relation)} {latex(s.rhs)}" for s in claim.steps[1:]]
     body = " \\\\\n".join(rows)
     return f"% {claim.id}: {claim.title['en']}\n% {verdict}\n\\begin{{align*}}\n{body}\n\\end{{align*}}"
-
-
-def _relation(name: str) -> str:
-    from verify.reporting.formulas import RELATIONS
-
-    return RELATIONS[name]
 
 
 def markdown(claim: Claim, verdict: Verdict, *, language: str = "en") -> str:
     """A claim as a section of a Markdown page."""
     parts = [f"### {claim.id}", f"**{claim.title[language]}.** {verdict}"]
     parts.append(block(claim.lhs, claim.relation, claim.rhs))
+    if matrix := matrix_block(claim):
+        parts.append(matrix)
     if claim.assumptions:
-        parts.append("\n".join(["Conditions:", "", *(f"- {_code(str(a))}" for a in claim.assumptions)]))
+        parts.append("\n".join(["Conditions:", "", *(f"- {condition(a)}" for a in claim.assumptions)]))
     parts.append(_steps(claim))
     if note := claim.note.get(language):
         parts.append(note)
     parts.append(f"Source: {claim.source}")
     return "\n\n".join(parts)
-
-
-def _code(text: str) -> str:
-    """Conditions hold symbols that Markdown would read as emphasis."""
-    return f"`{text}`"
 
 
 def _steps(claim: Claim) -> str:

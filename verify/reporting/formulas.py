@@ -8,17 +8,81 @@ from __future__ import annotations
 
 from typing import Any
 
-RELATIONS = {"=": "=", "<=": r"\le", "<": "<", "limit": r"\to", "rank": r"\le"}
-WORDS = {"=": "=", "<=": "≤", "<": "<", "limit": "→", "rank": "rank ≤"}
+_LATEX = {"=": "=", "<=": r"\le", "<": "<", "limit": r"\sim", "rank": r"\text{ has rank at most }"}
+_WORDS = {"=": "=", "<=": "≤", "<": "<", "limit": "~", "rank": "has rank at most"}
 
 
 def latex(expr: Any) -> str:
     """An expression as LaTeX."""
+    from derive.printing.latex import to_latex
+
+    return str(_limit(expr, to_latex, r"\lim_{{{} \to {}}} {}", r"\infty") or to_latex(expr))
+
+
+def text(expr: Any) -> str:
+    """An expression as one line of text."""
+    from derive.printing.text import to_text
+
+    return str(_limit(expr, to_text, "lim_{{{} → {}}} {}", "∞") or to_text(expr))
+
+
+def _limit(expr: Any, printed: Any, form: str, infinity: str) -> str | None:
+    """A limit, with the variable and its target under it; None for anything else."""
     import sympy
 
-    return str(sympy.latex(expr))
+    if not isinstance(expr, sympy.Limit):
+        return None
+    body, variable, target = expr.args[:3]
+    return form.format(printed(variable), infinity if target == sympy.oo else printed(target), printed(body))
 
 
-def block(lhs: Any, relation: str, rhs: Any) -> str:
+def relation(lhs: Any, name: str, *, words: bool = False) -> str:
+    """The sign between two sides. A limit equals its value; any other law of this kind is asymptotic, "~"."""
+    import sympy
+
+    known = _WORDS if words else _LATEX
+    return known["=" if name == "limit" and isinstance(lhs, sympy.Limit) else name]
+
+
+def statement(lhs: Any, name: str, rhs: Any) -> str:
+    """lhs REL rhs as one line of text."""
+    return f"{text(lhs)} {relation(lhs, name, words=True)} {text(rhs)}"
+
+
+def block(lhs: Any, name: str, rhs: Any) -> str:
     """A displayed formula lhs REL rhs for GitHub."""
-    return f"$$\n{latex(lhs)} {RELATIONS[relation]} {latex(rhs)}\n$$"
+    return f"$$\n{latex(lhs)} {relation(lhs, name)} {latex(rhs)}\n$$"
+
+
+def condition(one: Any) -> str:
+    """A side condition for a page: a formula where it is data, its own words where it is not."""
+    from derive.assumptions import AtLeast, Defined, Distinct, InRange, Ordered, Positive, ZeroOne
+
+    if isinstance(one, InRange):
+        return rf"${latex(one.lower)} \le {latex(one.index)} \le {latex(one.upper)}$"
+    if isinstance(one, AtLeast):
+        return rf"${latex(one.size)} \ge {one.least}$"
+    if isinstance(one, Positive):
+        return f"${latex(one.expr)} > 0$"
+    if isinstance(one, Ordered):
+        return rf"${latex(one.lower)} \le {latex(one.middle)} \le {latex(one.upper)}$"
+    if isinstance(one, Distinct):
+        return rf"${latex(one.first)} \ne {latex(one.second)}$"
+    if isinstance(one, ZeroOne):
+        return f"every entry of `{one.array}` is 0 or 1"
+    if isinstance(one, Defined):
+        return f"${latex(one.array[one.indices])} := {latex(one.body)}$"
+    # Words may hold underscores and stars that Markdown would read as emphasis.
+    return f"`{one}`"
+
+
+def matrix_block(claim: Any) -> str | None:
+    """The right side in matrix form, where its two free indices are the row and the column of one."""
+    from derive.assumptions import InRange
+    from derive.printing.matrix_form import matrix_latex
+
+    free = [a.index for a in claim.assumptions if isinstance(a, InRange)]
+    if len(free) != 2 or claim.relation != "=":
+        return None
+    form = matrix_latex(claim.rhs, *free)
+    return None if form is None else f"In matrix form the right side is\n\n$$\n{form}\n$$"

@@ -97,7 +97,7 @@ class Job:
         return str(self.out / name)
 
     def _laws(self) -> list[dict[str, Any]]:
-        common = {"seed": self.seed, "precision": 0.004 if self.quick else 0.0015}
+        common = {"seed": self.seed, "precision": 0.0025 if self.quick else 0.0015}
         main = {**common, "components": "normal", **({"d_k": QUICK_SIZES} if self.quick else {})}
         sizes = OTHER_SIZES[:2] if self.quick else OTHER_SIZES
         others = [

@@ -22,8 +22,9 @@ def number(value: float, digits: int = 4) -> str:
         return "0"
     if not 1e-4 <= abs(value) < 1e6:
         return f"{value:.{digits - 1}e}"
-    exponent = math.floor(math.log10(abs(value)))
-    rounded = round(value, digits - 1 - exponent)
+    # The exponent after rounding: 0.099999 is 0.1000, not 0.10000.
+    rounded = float(f"{value:.{digits - 1}e}")
+    exponent = math.floor(math.log10(abs(rounded)))
     return f"{rounded:.{max(0, digits - 1 - exponent)}f}"
 
 

@@ -1,0 +1,332 @@
+"""Pages and pictures: stable, readable on light and dark, and equal to what is committed."""
+
+import re
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+from xml.etree import ElementTree
+
+import pytest
+
+import derive
+from verify.crosschecks import Comparison, CrossCheck
+from verify.errors import MissingError, UsageError
+from verify.reporting import markdown, svg, tasks
+from verify.reporting.compare import differences
+from verify.reporting.derivations import latex_text, page, plain_text, record, tally
+from verify.reporting.figures import figure
+from verify.reporting.job import Job, Section
+from verify.reporting.numbers import cell, number
+from verify.reporting.pages import correctness
+from verify.reporting.tasks import Task, completed
+from verify.studies.statistics import Measured
+from verify.studies.study import Point, StudyResult, Table
+from verify.studies.study import Test as Tested
+
+REPORTS = Path(__file__).parent.parent.parent / "reports"
+
+
+# -- the committed pages ------------------------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def fresh(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, list[Section]]:
+    """The main job, run whole, in this process."""
+    out = tmp_path_factory.mktemp("reports")
+    return out, list(Job(out).sections())
+
+
+@pytest.mark.slow
+def test_the_job_passes(fresh: tuple[Path, list[Section]]) -> None:
+    assert {s.name: (s.status, s.evidence) for s in fresh[1] if s.status == "failed"} == {}
+
+
+@pytest.mark.slow
+def test_derivations_are_committed_to_the_byte(fresh: tuple[Path, list[Section]]) -> None:
+    assert (fresh[0] / "derivation.md").read_bytes() == (REPORTS / "derivation.md").read_bytes()
+
+
+@pytest.mark.slow
+def test_numbers_are_committed_within_their_last_digit(fresh: tuple[Path, list[Section]]) -> None:
+    pages = sorted(p.name for p in fresh[0].iterdir())
+    assert {"correctness.md", "scaling.md", "variance.svg"} <= set(pages)
+    for name in pages:
+        made, kept = ((folder / name).read_text(encoding="utf-8") for folder in (fresh[0], REPORTS))
+        assert differences(kept, made) == [], name
+
+
+@pytest.mark.slow
+def test_nothing_of_the_machine_is_on_a_page(fresh: tuple[Path, list[Section]]) -> None:
+    import platform
+    from importlib.metadata import version
+
+    for place in fresh[0].iterdir():
+        text = place.read_text(encoding="utf-8")
+        for word in (platform.node(), platform.python_version(), f"numpy {version('numpy')}", str(fresh[0]), "2026-"):
+            assert word not in text, (place.name, word)
+
+
+def test_committed_pages_link_to_what_exists() -> None:
+    for place in REPORTS.glob("*.md"):
+        text = place.read_text(encoding="utf-8")
+        anchors = {
+            re.sub(r"[^\w\- ]", "", h.lower()).replace(" ", "-") for h in re.findall(r"^#+ (.*)$", text, flags=re.M)
+        }
+        for target in re.findall(r"\]\(([^)]+)\)", text):
+            if target.startswith("#"):
+                assert target[1:] in anchors, (place.name, target)
+            else:
+                assert (REPORTS / target.split("#")[0]).is_file(), (place.name, target)
+        assert text.count("$$") % 2 == 0
+
+
+# -- comparing pages ----------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("a", "b", "same"),
+    [
+        ("x 1.234 y", "x 1.235 y", True),
+        ("x 1.234 y", "x 1.236 y", False),
+        ("x 1.234e-05 y", "x 1.235e-05 y", True),
+        ("x 1.234e-05 y", "x 1.234e-06 y", False),
+        ("24 blocks", "25 blocks", False),
+        ("p = 0.50", "q = 0.50", False),
+        ("a\nb", "a", False),
+        ("d_2 is 1.0", "d_3 is 1.0", False),
+        ("-0.5", "0.5", False),
+        ("line", "line", True),
+    ],
+)
+def test_differences(a: str, b: str, same: bool) -> None:
+    assert (differences(a, b) == []) is same
+
+
+# -- numbers and tables -------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("value", "text"),
+    [
+        (1.0, "1.000"),
+        (99.996, "100.0"),
+        (0.099999, "0.1000"),
+        (123456.0, "123500"),
+        (-2.5e-9, "-2.500e-09"),
+        (0.0, "0"),
+    ],
+)
+def test_numbers(value: float, text: str) -> None:
+    assert number(value) == text
+    assert float(number(value)) == pytest.approx(value, rel=6e-4)
+
+
+def test_cells_cannot_break_a_table() -> None:
+    lines = markdown.table(("a|b", "c"), [("x|y\nz", None)]).splitlines()
+    assert lines[0] == "| a\\|b | c |"
+    assert lines[2] == "| x\\|y z | – |"
+    assert cell(None) == "–"
+
+
+# -- pictures -------------------------------------------------------------------------------------------------------
+
+
+def luminance(colour: str) -> float:
+    parts = [int(colour[k : k + 2], 16) / 255 for k in (1, 3, 5)]
+    linear = [c / 12.92 if c <= 0.04045 else ((c + 0.055) / 1.055) ** 2.4 for c in parts]
+    return 0.2126 * linear[0] + 0.7152 * linear[1] + 0.0722 * linear[2]
+
+
+@pytest.mark.parametrize("background", ["#ffffff", "#0d1117"])
+@pytest.mark.parametrize("colour", [svg.INK, *svg.CYCLE])
+def test_colours_read_on_both_pages(colour: str, background: str) -> None:
+    light, dark = sorted((luminance(colour), luminance(background)), reverse=True)
+    assert (light + 0.05) / (dark + 0.05) >= 3
+
+
+def small_study(value: float = 4.01) -> StudyResult:
+    points = [
+        Point(
+            {"scale": s, "d_k": d, "blocks": 24},
+            Measured(value * d / 4 if s == "1" else 1.0, 0.01 * d, 23),
+            float(d) if s == "1" else 1.0,
+        )
+        for s in ("1", "1/√d_k")
+        for d in (4, 16)
+    ]
+    return StudyResult(
+        "variance", "A study", ("variance.scores",), "attnproof study variance", 0, tuple(points),
+        (Tested("it holds", "z = 1", 0.3, True),), (Table("Levels", ("a",), ((1.0,),)),), data={"q": "q", "k": "k"},
+    )  # fmt: skip
+
+
+def test_a_picture_is_the_same_twice_and_has_no_background() -> None:
+    first, second = figure(small_study()), figure(small_study())
+    assert first == second
+    assert first != figure(small_study(4.5))
+    root = ElementTree.fromstring(first)
+    assert root.tag.endswith("svg")
+    assert "date" not in first.lower()
+    assert "#ffffff" not in first.lower()
+    assert "Only unscaled scores spread" in first  # text stays text
+
+
+def test_a_study_without_a_picture_is_said() -> None:
+    odd = StudyResult("odd", "", (), "", 0, (), ())
+    with pytest.raises(UsageError, match="no picture"):
+        figure(odd)
+
+
+def test_outcomes() -> None:
+    def of(*passed: bool | None) -> StudyResult:
+        return StudyResult("s", "", (), "", 0, (), tuple(Tested("", "", None, p) for p in passed))
+
+    assert of(True, True).outcome == "agrees"
+    assert of(True, None).outcome == "undecided"
+    assert of(None, False).outcome == "differs"
+    assert of().outcome == "undecided"
+    assert [of(True).exit_code, of(None).exit_code, of(False).exit_code] == [0, 1, 1]
+
+
+# -- derivations and cross-checks ---------------------------------------------------------------------------------
+
+
+def test_a_page_is_made_from_the_steps_that_were_checked() -> None:
+    one = derive.claim("scores.bilinear")
+    text = page([(one, derive.Verdict.proved("all sizes"))])
+    assert text.count("$$") == 2 * (1 + len(one.steps)) + 2 * text.count("In matrix form")
+    assert "Proved: all sizes" in text
+    assert str(one.source.at("")) in text
+    assert all(step.note["en"] in text for step in one.steps if step.note)
+
+
+def test_unknown_is_never_printed_as_refuted_nor_the_reverse() -> None:
+    one = derive.claim("scores.bilinear")
+    unknown, refuted = derive.Verdict.unknown("no rule"), derive.Verdict.refuted("n = 2", n=2)
+    for show in (plain_text, latex_text):
+        assert "Refuted" not in show(one, unknown)
+        assert "Unknown" not in show(one, refuted)
+    assert tally([unknown, refuted, derive.Verdict.proved()]) == "1 Proved, 1 Unknown, 1 Refuted"
+    assert record(one, refuted)["verdict"]["evidence"] == {"n": 2}
+
+
+def test_every_claim_can_be_printed() -> None:
+    verdict = derive.Verdict.proved()
+    text = page([(one, verdict) for one in derive.claims()])
+    assert all(f"### {one.id}" in text for one in derive.claims())
+
+
+def test_correctness_says_what_did_not_apply() -> None:
+    good, bad, none = Comparison("agrees", "", 0.1), Comparison("differs", "", 17.0), Comparison("skipped", "a limit")
+    text = correctness([CrossCheck("a.b", good, bad, none), CrossCheck("c.d", none, none, none)])
+    assert "2e+01 times the bound" in text
+    assert "a limit (`a.b`, `c.d`)" in text
+    assert "| `a.b` | differs |" in text
+
+
+# -- the job --------------------------------------------------------------------------------------------------------
+
+
+def one_claim_job(monkeypatch: pytest.MonkeyPatch, out: Path, **options: Any) -> Job:
+    """The job over one small family, quick."""
+    few = derive.claims("scores")
+    every = derive.claims
+    monkeypatch.setattr(derive, "claims", lambda family=None: few if family is None else every(family), raising=False)
+    return Job(out, quick=True, **options)
+
+
+def test_missing_weights_are_said_and_the_rest_is_done(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    real = tasks.study
+
+    def study(name: str, options: dict[str, Any]) -> Any:
+        return MissingError("pip install --no-deps it") if name == "weights" else real(name, options)
+
+    monkeypatch.setattr(tasks, "study", study)
+    found = {s.name: s for s in one_claim_job(monkeypatch, tmp_path).sections()}
+    assert found["weights"].status == "missing"
+    assert "--no-deps" in found["weights"].evidence
+    assert found["derivations"].status == "passed"
+    assert not (tmp_path / "weights.md").exists()
+    assert (tmp_path / "derivation.md").exists()
+
+
+def test_an_interruption_keeps_what_is_finished(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    from verify.cli import main
+
+    def check(*given: Any) -> Any:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(tasks, "check", check)
+    one_claim_job(monkeypatch, tmp_path)
+    place = tmp_path / "out.json"
+    code = main(["report", "--quick", "--out", str(tmp_path / "pages"), "--workers", "1", "--json", str(place)])
+    assert code == 130
+    assert (tmp_path / "pages" / "derivation.md").read_text(encoding="utf-8").endswith("\n")
+    assert (tmp_path / "pages" / "scaling.md").exists()
+    assert not (tmp_path / "pages" / "correctness.md").exists()
+    import json
+
+    import jsonschema
+
+    from verify.jsonout import schema
+
+    found = json.loads(place.read_text(encoding="utf-8"))
+    jsonschema.validate(found, schema("report-1"))
+    assert found["finished"] is False
+    assert {s["name"] for s in found["sections"]} == {"derivations", "variance", "weights"}
+
+
+def test_a_difference_fails_the_job(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    off = Comparison("differs", "off by 1", 2.0)
+    monkeypatch.setattr(tasks, "check", lambda claim_id, *given: CrossCheck(claim_id, off, off, off))
+    monkeypatch.setattr(tasks, "prove", lambda claim_id: derive.Verdict.unknown("no rule"))
+    found = {s.name: s for s in one_claim_job(monkeypatch, tmp_path).sections()}
+    assert found["crosschecks"].status == "failed"
+    assert "scores.matrix" in found["crosschecks"].evidence
+    assert found["derivations"].status == "failed"
+
+
+def test_quick_writes_no_pages_unless_asked(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    from verify.cli import main
+
+    one_claim_job(monkeypatch, tmp_path)
+    monkeypatch.chdir(tmp_path)
+    assert main(["report", "--quick", "--workers", "1"]) == 0
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_bad_calls(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    from verify.cli import main
+
+    place = tmp_path / "file"
+    place.write_text("", encoding="utf-8")
+    assert main(["report", "--out", str(place)]) == 2
+    assert "is a file" in capsys.readouterr().err
+    assert main(["report", "--workers", "0"]) == 2
+
+
+def test_workers_give_what_one_process_gives() -> None:
+    work = [Task("s", f"t{k}", divmod, (k, 3)) for k in range(6)]
+    alone = {t.label: r for t, r in completed(work, 1)}
+    assert alone == {t.label: r for t, r in completed(work, 2)}
+    assert alone["t5"] == (1, 2)
+
+
+@pytest.fixture
+def stopped() -> Callable[[], int]:
+    import multiprocessing
+
+    return lambda: len(multiprocessing.active_children())
+
+
+def test_an_error_in_a_worker_stops_the_others(stopped: Callable[[], int]) -> None:
+    work = [Task("s", "bad", divmod, (1, 0)), *(Task("s", f"t{k}", pow, (2, 10)) for k in range(4))]
+    with pytest.raises(ZeroDivisionError):
+        list(completed(work, 2))
+    import time
+
+    for _ in range(100):
+        if stopped() == 0:
+            break
+        time.sleep(0.1)
+    assert stopped() == 0
