@@ -109,7 +109,7 @@ def example() -> dict[str, Any]:
 
     rng = np.random.default_rng(7)
     n, half, d = 8, 32, 16
-    q, k = (0.05 * rng.standard_normal((n, d))).astype(np.float32), rng.standard_normal((half, d)).astype(np.float32)
+    q, k = (0.15 * rng.standard_normal((n, d))).astype(np.float32), rng.standard_normal((half, d)).astype(np.float32)
     v = (rng.standard_normal((half, 4)) * 1e6).astype(np.float32)
     k, v = np.vstack([k, k * np.float32(1 + 2.0**-22)]), np.vstack([v, -v])
     s = (q @ k.T) * np.float32(1 / np.sqrt(d))
