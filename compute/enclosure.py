@@ -102,8 +102,8 @@ class Enclosure:
 
     def reshape(self, *shape: int) -> Enclosure:
         """The same entries in another shape."""
-        low = None if self.low is None else self.low.reshape(*shape)
-        return Enclosure(self.mid.reshape(*shape), self.rad.reshape(*shape), low)
+        low = None if self.low is None else self.low.reshape(shape)
+        return Enclosure(self.mid.reshape(shape), self.rad.reshape(shape), low)
 
 
 def add_up(parts: Enclosure, axis: int | tuple[int, ...]) -> Enclosure:

@@ -144,16 +144,7 @@ class Heads:
 
     def join(self, parts: list[Any], axes: tuple[int, ...]) -> Any:
         """One array a head, of the shape `axes`, stacked back to the leading axes of the call."""
-        return np.stack(parts).reshape(*self.shape, *axes) if parts else np.empty((*self.shape, *axes))
-
-    def join_keys(self, parts: list[Any], axes: tuple[int, ...]) -> Any:
-        """The same for keys and values: (…, h_kv, groups, m, ·), query heads of a group side by side."""
-        if self.problem.flat:
-            return self.join(parts, axes)[..., None, :, :]
-        groups = self.problem.groups
-        stacked = self.join(parts, axes)
-        batch, h = self.shape[:-1], self.shape[-1]
-        return stacked.reshape(*batch, h // groups, groups, *axes)
+        return np.stack(parts).reshape((*self.shape, *axes)) if parts else np.empty((*self.shape, *axes))
 
 
 def tiles(n: int, size: int = ROWS) -> Iterator[slice]:
