@@ -49,7 +49,7 @@ def test_derivations_are_committed_to_the_byte(fresh: tuple[Path, list[Section]]
 @pytest.mark.slow
 def test_numbers_are_committed_within_their_last_digit(fresh: tuple[Path, list[Section]]) -> None:
     pages = sorted(p.name for p in fresh[0].iterdir())
-    assert {"correctness.md", "scaling.md", "variance.svg"} <= set(pages)
+    assert {"correctness.md", "scaling.md", "saturation.md", "variance.svg"} <= set(pages)
     for name in pages:
         made, kept = ((folder / name).read_text(encoding="utf-8") for folder in (fresh[0], REPORTS))
         assert differences(kept, made) == [], name
@@ -273,7 +273,7 @@ def test_an_interruption_keeps_what_is_finished(monkeypatch: pytest.MonkeyPatch,
     found = json.loads(place.read_text(encoding="utf-8"))
     jsonschema.validate(found, schema("report-1"))
     assert found["finished"] is False
-    assert {s["name"] for s in found["sections"]} == {"derivations", "variance", "weights"}
+    assert {s["name"] for s in found["sections"]} == {"derivations", "variance", "saturation", "weights"}
 
 
 def test_a_difference_fails_the_job(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:

@@ -18,6 +18,7 @@ from verify.models.blocks import Heads
 from verify.studies import laws
 from verify.studies import variance as variance_module
 from verify.studies import weights as weights_module
+from verify.studies.saturation import study_saturation
 from verify.studies.statistics import Measured, cluster_bootstrap, fitted_slope, global_p, holm, log_slope
 from verify.studies.variance import study_variance
 from verify.studies.weights import MEASURES, rounding_bound, study_weights
@@ -102,6 +103,57 @@ def test_bad_parameters_are_refused() -> None:
         study_variance((4,), components="cauchy")
     with pytest.raises(UsageError, match="did you mean variance"):
         verify.study("varience")
+
+
+# -- the saturation study ------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("n", [2, 16])
+def test_saturation_agrees_with_the_exact_means(n: int) -> None:
+    found = study_saturation((4, 64), n=n, rows=20_000)
+    assert found.outcome == "agrees", found.tests
+    assert len(found.points) == 3 * 2 * 3
+
+
+def wrong_expectations() -> dict[str, Any]:
+    from derive import oracle
+
+    exact = oracle.expect
+    return {
+        "the scale forgotten": lambda name, n, d_k, scale: exact(name, n, d_k=d_k, scale=1.0),
+        "p2 for the Jacobian": lambda name, n, d_k, scale: exact(
+            "p2" if name == "jacobian" else name, n, d_k=d_k, scale=scale
+        ),
+        "scores of one fixed variance": lambda name, n, d_k, scale: exact(
+            name, n, sigma=np.asarray(scale) * np.sqrt(np.asarray(d_k, dtype=float))
+        ),
+        "one key more": lambda name, n, d_k, scale: exact(name, n + 1, d_k=d_k, scale=scale),
+    }
+
+
+@pytest.mark.parametrize(
+    "name", ["the scale forgotten", "p2 for the Jacobian", "scores of one fixed variance", "one key more"]
+)
+def test_wrong_exact_means_are_refused(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    from derive import oracle
+
+    monkeypatch.setattr(oracle, "expect", wrong_expectations()[name])
+    assert study_saturation((4, 64), n=16, rows=20_000).outcome == "differs"
+
+
+def test_the_median_dies_out_and_the_mean_does_not() -> None:
+    rows = {(r[0], r[1]): r for r in study_saturation((16, 1024), n=64, rows=4000).tables[1].rows}
+    root_mean_square, median = rows["1", 1024][2], rows["1", 1024][3]
+    assert isinstance(root_mean_square, float)
+    assert isinstance(median, float)
+    assert median < 1e-3
+    assert root_mean_square > 0.1
+
+
+def test_saturation_refuses_what_has_no_meaning() -> None:
+    for bad in ({"n": 1}, {"rows": 10}, {"d_k": (0, 4)}, {"d_k": ()}):
+        with pytest.raises(InputError):
+            study_saturation(**bad)
 
 
 # -- statistics -----------------------------------------------------------------------------------------------------

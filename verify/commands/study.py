@@ -1,4 +1,4 @@
-"""`attnproof study variance | weights`: run an experiment against its law.
+"""`attnproof study variance | saturation | weights`: run an experiment against its law.
 
 Guarantees: exit code 0 when the study agrees, 1 when it differs or could not decide; the picture and the JSON are
 written whole. Does not: hold any statistics (see `verify.studies`).
@@ -46,7 +46,13 @@ def _add_weights(sub: argparse.ArgumentParser) -> None:
     sub.add_argument("--kv-heads", type=int, help="number of key-value heads, likewise")
 
 
-_ADD = {"variance": _add_variance, "weights": _add_weights}
+def _add_saturation(sub: argparse.ArgumentParser) -> None:
+    sub.add_argument("--d-k", default="4,16,64,256,1024", metavar="A:B", help="powers of two from A to B, or a list")
+    sub.add_argument("--n", type=int, default=64, help="keys a row (64)")
+    sub.add_argument("--rows", type=int, default=24_000, help="independent rows at each point (24000)")
+
+
+_ADD = {"variance": _add_variance, "saturation": _add_saturation, "weights": _add_weights}
 
 
 def run(args: argparse.Namespace) -> int:
@@ -71,6 +77,8 @@ def run(args: argparse.Namespace) -> int:
 def _options(args: argparse.Namespace) -> dict[str, Any]:
     if args.study == "weights":
         return {"model": args.model, "heads": args.heads, "kv_heads": args.kv_heads}
+    if args.study == "saturation":
+        return {"d_k": sizes(args.d_k), "n": args.n, "rows": args.rows}
     if not 1e-5 <= args.precision <= 0.5:
         raise UsageError(f"--precision {args.precision}: expected a number from 1e-5 to 0.5")
     chosen = {name: getattr(args, name) for name in ("q_mean", "k_mean", "q_sd", "k_sd", "precision")}

@@ -9,13 +9,13 @@ from __future__ import annotations
 import numpy as np
 
 from verify.errors import UsageError
-from verify.reporting.svg import BLUE, INK, ORANGE, canvas
+from verify.reporting.svg import BLUE, GREEN, INK, ORANGE, canvas
 from verify.studies.study import Point, StudyResult
 
 
 def figure(result: StudyResult) -> str:
     """The picture of a study, as SVG text. Raises UsageError for a study without one."""
-    known = {"variance": variance, "weights": weights}
+    known = {"variance": variance, "saturation": saturation, "weights": weights}
     if result.name not in known:
         raise UsageError(f"the study {result.name} has no picture")
     return known[result.name](result)
@@ -65,6 +65,45 @@ def _intervals(
     value = np.array([p.measured.value for p in points]) / scale
     half = np.array([p.measured.interval()[1] - p.measured.value for p in points]) / scale
     axes.errorbar(x, value, yerr=half, fmt=marker, color=colour, markersize=4, capsize=2, label=label)  # type: ignore[attr-defined]
+
+
+def saturation(result: StudyResult) -> str:
+    """Left: mean of ‖J‖_F² with the exact values as lines. Right: the median, with 5 and 95 % quantiles."""
+    title = "Mean and median of the norm of the softmax Jacobian against d_k, at three scales"
+    looks = {"1/√d_k": (BLUE, "o", 1.0), "1": (ORANGE, "s", 1.08), "1/d_k": (GREEN, "^", 1 / 1.08)}
+    with canvas(2, title) as ((means, medians), page):
+        for scale, (colour, marker, shift) in looks.items():
+            told = [p for p in result.points if p.factors["scale"] == scale and p.factors["observable"] == "‖J‖_F²"]
+            x = np.array([_d(p) for p in told], dtype=float)
+            exact = np.array(result.data["curves"][scale], dtype=float)
+            means.plot(exact[:, 0], exact[:, 1], color=colour, label=f"exact, scale {scale}")
+            _intervals(means, told, x, colour, marker, "measured" if scale == "1" else "_", over=False)
+            rows = [r for r in result.data["medians"] if r[0] == scale]
+            middle = np.array([r[2] for r in rows])
+            tails = np.array([[r[2] - r[5] for r in rows], [r[6] - r[2] for r in rows]])
+            medians.errorbar(
+                x * shift, middle, yerr=tails, fmt=marker, color=colour, markersize=4, capsize=2, label=scale
+            )
+        law = np.array(result.data["curves"]["median"], dtype=float)
+        medians.plot(
+            law[:, 0], law[:, 1], color=ORANGE, linewidth=1, linestyle="--", label="law of the median, scale 1"
+        )
+        for axes in (means, medians):
+            axes.set_xscale("log", base=2)
+            axes.set_yscale("log")
+            axes.set_xlabel("d_k")
+            axes.set_xticks(sorted({_d(p) for p in result.points}))
+            axes.xaxis.set_major_formatter(lambda value, _: f"{value:g}")
+            axes.minorticks_off()
+        means.set_ylim(0.004, 0.2)
+        means.set_ylabel("mean of ‖J‖_F²")
+        means.set_title("The mean: without scaling larger, then a slow fall")
+        means.legend(loc="lower left")
+        medians.set_ylabel("‖J‖_F of a row")
+        medians.set_ylim(1e-8, 2)
+        medians.set_title("The median (bars 5 to 95 %): dies out without scaling")
+        medians.legend(loc="lower left")
+    return page[0]
 
 
 def weights(result: StudyResult) -> str:

@@ -71,6 +71,7 @@ class Job:
                 Task("variance", f"study variance, {o['components']}", tasks.study, ("variance", o))
                 for o in self._laws()
             ),
+            Task("saturation", "study saturation", tasks.study, ("saturation", self._saturation())),
             Task("weights", "study weights", tasks.study, ("weights", {"seed": self.seed})),
             *(Task("derivations", f"prove {c.id}", tasks.prove, (c.id,)) for c in claims),
             *(Task("crosschecks", f"cross-check {c.id}", tasks.check, (c.id, self.seed, draws)) for c in claims),
@@ -105,6 +106,9 @@ class Job:
             for law, q_mean, k_mean in OTHERS
         ]
         return [main, *others]
+
+    def _saturation(self) -> dict[str, Any]:
+        return {"seed": self.seed, **({"d_k": QUICK_SIZES} if self.quick else {})}
 
 
 def _size(claim: Any) -> int:
@@ -157,6 +161,19 @@ def _variance(job: Job, results: dict[str, Any]) -> Section:
     return Section("variance", "Var(q·k) against d_k, drawn", status, evidence, _kept(place, image), data)
 
 
+def _saturation(job: Job, results: dict[str, Any]) -> Section:
+    from verify.reporting.figures import figure
+    from verify.reporting.pages import saturation
+
+    result: StudyResult = results["study saturation"]
+    image = job.write("saturation.svg", figure(result))
+    place = job.write("saturation.md", saturation(result, "saturation.svg"))
+    evidence = "; ".join(t.detail for t in result.tests)
+    status: SectionStatus = "passed" if result.outcome == "agrees" else "failed"
+    data = {"study": result.to_json()}
+    return Section("saturation", "softmax saturation against d_k", status, evidence, _kept(place, image), data)
+
+
 def _weights(job: Job, results: dict[str, Any]) -> Section:
     from verify.reporting.figures import figure
     from verify.reporting.pages import weights
@@ -180,5 +197,6 @@ _FINISH: dict[str, Callable[[Job, dict[str, Any]], Section]] = {
     "derivations": _derivations,
     "crosschecks": _crosschecks,
     "variance": _variance,
+    "saturation": _saturation,
     "weights": _weights,
 }

@@ -93,6 +93,23 @@ def scaling(main: StudyResult, others: Sequence[StudyResult], image: str | None)
     return "\n\n".join(parts) + "\n"
 
 
+def saturation(result: StudyResult, image: str | None) -> str:
+    """The page of the saturation study."""
+    parts = [
+        "# Saturation",
+        "Without the factor 1/√d_k the softmax is said to get extremely small gradients. That is true of the median "
+        "row at large d_k; the mean square first grows and then falls only like d_k^(−1/2), since a few rows with two "
+        "near-equal top scores carry it. Both are below, measured on rows of scores with the law of scale·q·k for "
+        "standard normal q and k, beside exact values: quadrature at that very n, d_k and scale, no limit taken. "
+        "Made by `attnproof report`.",
+        f"## {result.title}",
+        markdown.study(result, image=image),
+        "The median has no exact value here; the dashed line in the picture is its law at σ = √d_k, "
+        "1/(1 + cosh(σ·median gap)), which holds where it is small. It is drawn and not judged.",
+    ]
+    return "\n\n".join(parts) + "\n"
+
+
 def weights(result: StudyResult, image: str | None) -> str:
     """The page of the study on a real model."""
     parts = [

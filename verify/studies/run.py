@@ -16,6 +16,7 @@ if TYPE_CHECKING:
 
 STUDIES = {
     "variance": "the spread of q·k against d_k, unscaled and scaled, on drawn queries and keys",
+    "saturation": "how far softmax saturates against d_k at three scales: mean and median beside their laws",
     "weights": "the spread of scores on the heads of a real model, against the exact identity and the isotropic law",
 }
 
@@ -23,8 +24,8 @@ STUDIES = {
 def study(name: str, **options: Any) -> StudyResult:
     """Run a study and return its `StudyResult` (points, tests, tables, outcome, to_json()).
 
-    name: one of "variance", "weights"; options are those of `verify.studies.<name>.study_<name>`. Raises UsageError
-    for an unknown name, and what the study raises.
+    name: one of "variance", "saturation", "weights"; options are those of `verify.studies.<name>.study_<name>`.
+    Raises UsageError for an unknown name, and what the study raises.
     """
     if name not in STUDIES:
         near = difflib.get_close_matches(name, STUDIES, n=1)
