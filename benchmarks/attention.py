@@ -1,6 +1,6 @@
 """CPU speed and memory of compute.attention, beside torch's scaled_dot_product_attention in one run.
 
-    env -u OPENBLAS_CORETYPE -u OPENBLAS_L2_SIZE python benchmarks/attention.py [--quick] [--long] [--json FILE]
+    env -u OPENBLAS_CORETYPE -u OPENBLAS_L2_SIZE python benchmarks/attention.py [--quick] [--long] [--only TEXT]
 
 Prints, for each cell, GFLOP/s of both and the ratio torch time / our time (above 1: we are faster), the geometric
 means beside their bars, and the working memory that tracemalloc sees. Ours and torch's calls take turns; speeds are
@@ -153,6 +153,7 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--quick", action="store_true", help="n = 512 and 2048 only, fewer repetitions")
     parser.add_argument("--long", action="store_true", help="add n = 131,072")
+    parser.add_argument("--only", default="", metavar="TEXT", help='as "backward float64": leave out other passes')
     parser.add_argument("--json", metavar="FILE")
     args = parser.parse_args()
     held = {name: os.environ[name] for name in ("OPENBLAS_CORETYPE", "OPENBLAS_L2_SIZE") if name in os.environ}
@@ -161,6 +162,8 @@ def main() -> int:
     lengths = (512, 2048) if args.quick else (512, 1024, 2048, 4096, 8192)
     cells = []
     for name, dtype, threads in BARS:
+        if args.only not in f"{name} {dtype} {threads}":
+            continue
         for d in (64, 128):
             for n in lengths:
                 c = cell(name, dtype, threads, n, d, 5 if args.quick else 15)

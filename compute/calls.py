@@ -21,7 +21,9 @@ from compute.spec import Spec
 
 Algorithm = Literal["auto", "plain", "shifted", "online", "bounded", "kernel"]
 # Below this many scores, whole matrices are quicker than a loop over tiles.
-FEW_CELLS = 1 << 16
+FEW_CELLS = 1 << 17
+# Below this many rows, the pass over keys and values that a bound takes costs more than it saves.
+FEW_ROWS = 64
 ALGORITHMS = ("auto", "plain", "shifted", "online", "bounded", "kernel")
 
 
@@ -64,8 +66,8 @@ def attention(
 
     algorithm: "plain" (the formula, unshifted: overflows where exp does), "shifted" (by the row's maximum),
     "online" (tiles, O(n) memory), "bounded" (tiles without a maximum where a bound on the scores proves it safe,
-    "online" elsewhere), "kernel" (our own CUDA kernels, CuPy arrays only), "auto" (shifted for few scores, else
-    bounded). threads: at most this many (None: the cores there are); results don't depend on it.
+    "online" elsewhere), "kernel" (our own CUDA kernels, CuPy arrays only), "auto" (shifted for few scores, online
+    for few rows, else bounded). threads: at most this many (None: the cores there are); results don't depend on it.
 
     Raises InputError (arguments that don't fit), DeviceError (a GPU that can't).
     Source: Vaswani et al. 2017, section 3.2.1, equation (1).
@@ -219,7 +221,9 @@ def choose(problem: Problem, algorithm: str) -> str:
     if algorithm != "auto":
         return algorithm
     cells = math.prod(problem.batch) * problem.h * problem.n * problem.m
-    return "shifted" if cells <= FEW_CELLS else "bounded"
+    if cells <= FEW_CELLS:
+        return "shifted"
+    return "bounded" if problem.n >= FEW_ROWS else "online"
 
 
 # -- shapes, bases, dtypes ------------------------------------------------------------------------------------------

@@ -46,13 +46,16 @@ def _cut(start: int, stop: int, step: int) -> Iterator[slice]:
 
 
 def plan(problem: Problem) -> Plan:
-    """The tile shapes of a call."""
+    """The tile shapes of a call. Few queries (decoding) take longer tiles of keys, as far as their values fit."""
     size = problem.work.itemsize
     cpu = problem.xp is np
     cells = (_SCORES if cpu else _SCORES_GPU) // size
     cols = 512 if cpu else 4096
     rows = cells // cols
     wide = max(problem.q.shape[-1], problem.v.shape[-1])
+    if cpu and problem.n < rows:
+        fitting = (1 << 21) // (size * (wide + 1))
+        cols = max(cols, min(4096, cells // max(problem.n, 64), fitting) // 512 * 512)
     band = 1024 if cpu else rows
     while band > rows and 2 * band * wide * size > (1 << 21):
         band //= 2

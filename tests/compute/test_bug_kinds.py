@@ -18,7 +18,7 @@ import compute
 from compute import Eager, Flash, Rope, Spec, merge_states, round_to, tiled, tiled_backward
 from compute.errors import InputError
 from compute.rope import rotate, turn
-from compute.tiles import Plan
+from compute.tiles import Plan, plan
 
 INF, NAN = np.inf, np.nan
 F32_MIN = float(np.finfo(np.float32).min)
@@ -31,7 +31,7 @@ T, F = True, False
 def algorithm(request, monkeypatch):
     """Every algorithm that guards its exponentials; the tiled ones in tiles of two keys."""
     for module in (tiled, tiled_backward):
-        monkeypatch.setattr(module, "plan", lambda problem: Plan(rows=2, cols=2, band=4))
+        monkeypatch.setattr(module, "plan", lambda p: Plan(rows=2, cols=2, band=4) if p.m < 100 else plan(p))
     return request.param
 
 
@@ -632,5 +632,5 @@ def test_45_46_52_sums_that_stick_and_overflow_are_reproduced_by_emulation():
     _, lse = compute.emulated_attention(q, k[:512], v[:512], algorithm=stuck, return_lse=True)
     assert lse[0] == round_to(np.array([math.log(256)]), "bf16")[0]
     flash = Flash(weights="fp16", accumulate="fp16", output="fp16", block=64)
-    out = compute.emulated_attention(q, np.zeros((40000, 1)), np.full((40000, 1), 2.0), algorithm=flash)
-    assert not np.isfinite(out[0, 0]) or abs(out[0, 0] - 2) > 0.5
+    out = compute.emulated_attention(q, np.zeros((4000, 1)), np.full((4000, 1), 20.0), algorithm=flash)
+    assert not np.isfinite(out[0, 0])  # 80000 > 65504
