@@ -38,6 +38,11 @@ def canonical(poly: Poly) -> Poly:
 _cache: dict[str, Poly] = {}
 
 
+def forget() -> None:
+    """Drop the names that were worked out before, so that a measurement starts cold."""
+    _cache.clear()
+
+
 def name_binders(mono: Mono) -> Mono:
     """The term with canonical names: of all orders its structure can't tell apart, the one with the least key."""
     best: Mono | None = None

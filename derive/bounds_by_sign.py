@@ -40,8 +40,7 @@ def nonnegative_difference(step: Step) -> Verdict:
         verdicts.append(prove(difference, step.data["as"], step.assumptions))
         difference = step.data["as"]
     try:
-        importer = Importer(step.assumptions)
-        importer.declare(difference)
+        importer = Importer(step.assumptions, statement=(step.lhs, step.rhs, difference))
         shown = has_sign(importer, difference, {}, importer.facts, strict=step.relation == "<")
     except (Unestablished, NotShown) as reason:
         return Verdict.unknown(str(reason))

@@ -96,7 +96,7 @@ FUNCTION_DERIVATIVES: dict[str, Callable[[Poly], Poly]] = {
     "cos": lambda x: _call("sin", x).scaled(-1),
     "atan": lambda x: Poly.atom(Atom("pow", parts=(Poly.const(1) + x.times(x),)), Power(-1)),
     # d erf(x)/dx = 2 π^(−1/2) exp(−x²)
-    "erf": lambda x: Poly.mono(Mono(factors=((Atom("var", "pi"), Power(-1, 2)),), argument=x.times(x).scaled(-1)), 2),
+    "erf": lambda x: Poly.mono(Mono(factors=((Atom("var", "!pi"), Power(-1, 2)),), argument=x.times(x).scaled(-1)), 2),
 }
 
 

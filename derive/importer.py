@@ -8,6 +8,7 @@ Does not: trust anything read off the expression that SymPy may have cancelled; 
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Mapping
 from fractions import Fraction
 from typing import Any
@@ -29,7 +30,7 @@ from derive.index import Facts, Ix
 from derive.language import Diff
 from derive.normal import Normaliser
 from derive.powers import split_content
-from derive.signs import Environment, is_nonnegative, is_nonzero, is_positive
+from derive.signs import Environment, Pattern, is_nonnegative, is_nonzero, is_positive
 from derive.terms import Atom, Mono, Poly, Power, fresh, wrap
 
 FUNCTIONS = {
@@ -44,7 +45,9 @@ FUNCTIONS = {
     sympy.Abs: "Abs",
     sympy.atan: "atan",
 }
-_CONSTANTS = {sympy.pi: "pi", sympy.E: "e", sympy.EulerGamma: "euler_gamma"}
+# '!' can't occur in a name that comes from outside.
+_CONSTANTS = {sympy.pi: "!pi", sympy.E: "!e", sympy.EulerGamma: "!euler_gamma"}
+_NAME = re.compile(r"[^\W\d][\w'^]*\Z")
 Scope = Mapping[Any, Ix]
 
 
@@ -56,9 +59,13 @@ class Importer:
     """Reads statements under one list of assumptions.
 
     opaque: names of defined arrays to keep as they are, where a lemma speaks of them; all others are unfolded.
+    statement: the expressions to be read. An assumption's free index that isn't free in them speaks of every value in
+    its range; one that is free in them speaks of that value.
     """
 
-    def __init__(self, assumptions: Iterable[Any] = (), opaque: Iterable[str] = ()) -> None:
+    def __init__(
+        self, assumptions: Iterable[Any] = (), opaque: Iterable[str] = (), statement: Iterable[Any] = ()
+    ) -> None:
         self.assumptions = tuple(assumptions)
         self.opaque = frozenset(opaque)
         self.symbols: dict[str, Any] = {}
@@ -72,11 +79,14 @@ class Importer:
             elif isinstance(a, Defined):
                 self.definitions[_base_name(a.array)] = a
         self.env = Environment(
-            positive=frozenset({"pi", "e", "euler_gamma"}),
+            positive=frozenset(_CONSTANTS.values()),
             zero_one=frozenset(_base_name(a.array) for a in self.assumptions if isinstance(a, ZeroOne)),
         )
         self.normaliser = Normaliser(self.env)
+        sides = [sympy.sympify(side, strict=True) for side in statement]
+        self._fixed = frozenset().union(*(side.free_symbols for side in sides))
         self._read_bounds()
+        self.declare(*sides)
         self._read_patterns()
 
     # ---- side conditions ------------------------------------------------------------------------------------------
@@ -114,9 +124,18 @@ class Importer:
             if isinstance(expr, sympy.Symbol):
                 continue
             poly = self.normaliser.normal(self.term(expr, {}, self.facts))
+            if poly.is_zero:
+                raise StatementError(f"{a.expr} is 0, and can't be positive")
             _, _, rest = split_content(poly, self.env, self.facts, signed=False)
-            indices = tuple(s.name for s in self.ranged if s.name in poly.free)
-            self.env.patterns += [(poly, indices), (rest, indices)]
+            free = [s for s in self.ranged if s in expr.free_symbols and s not in self._fixed]
+            bounds = []
+            for s in free:
+                low, high = (self._bound_ix(x) for x in self.ranged[s])
+                bounds += [Ix.var(s.name) - low, high - Ix.var(s.name)]
+            names = tuple(s.name for s in free)
+            different = tuple(d for d in self.env.distinct if d.free & set(names))
+            found = (poly, rest) if all(set(names) <= p.free for p in (poly, rest)) else (poly,)
+            self.env.patterns += [Pattern(p, names, tuple(bounds), different) for p in found]
 
     @property
     def facts(self) -> Facts:
@@ -320,6 +339,8 @@ class Importer:
             raise StatementError(f"{expr} differentiates by {entry}: name an entry of an array, or a scalar")
         indices = self._indices(entry, scope, facts)
         name = _base_name(entry.base)
+        if name in self.env.zero_one:
+            raise StatementError(f"{expr} differentiates by {name}, whose entries are only 0 or 1")
         kept = self.unfold(inside, self.opaque | {name})
         return self.unfold(derivative(kept, name, indices, self), self.opaque)
 
@@ -335,8 +356,9 @@ class Importer:
         known = self.symbols.setdefault(symbol.name, symbol)
         if known != symbol:
             raise StatementError(f"two different symbols are named {symbol.name}: give each a name of its own")
-        if symbol.name.startswith(("#", "@", "%")) or symbol.name in self.arrays:
-            raise StatementError(f"the name {symbol.name} is taken: rename the symbol")
+        _check_name(symbol.name)
+        if symbol.name in self.arrays:
+            raise StatementError(f"a symbol and an array are both named {symbol.name}: rename one")
         if symbol.is_positive and not symbol.is_integer:
             self.env.positive |= {symbol.name}
         elif symbol.is_nonzero and not symbol.is_integer:
@@ -383,6 +405,7 @@ class Importer:
         name = _base_name(base)
         if shape is None:
             raise StatementError(f"the array {name} in {expr} has no shape: make it with array(name, sizes…)")
+        _check_name(name)
         known = self.arrays.setdefault(name, base)
         if known != base or name in self.symbols:
             raise StatementError(f"two different things are named {name}: give each a name of its own")
@@ -429,6 +452,11 @@ class Importer:
         if not wanted:
             return poly
         return replace_entries(poly, {name: self.definition(name, keep) for name in wanted})
+
+
+def _check_name(name: str) -> None:
+    if not _NAME.match(name):
+        raise StatementError(f"{name!r} is no name here: use letters, digits, _ and ' after a first letter")
 
 
 def _base_name(base: Any) -> str:

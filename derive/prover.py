@@ -42,8 +42,7 @@ def first_checker(lhs: Any, rhs: Any, assumptions: Iterable[Any] = (), *, opaque
     opaque: names of defined arrays to keep as they are; a softmax among them is differentiated by its lemma.
     """
     try:
-        importer = Importer(assumptions, opaque)
-        importer.declare(lhs, rhs)
+        importer = Importer(assumptions, opaque, (lhs, rhs))
         left, right = importer.statement(lhs), importer.statement(rhs)
         zero = importer.normaliser.is_zero(left - right)
     except Unestablished as missing:

@@ -17,19 +17,31 @@ from derive.terms import Atom, Mono, Poly, Power
 UNKNOWN, NONNEGATIVE, POSITIVE = 0, 1, 2
 
 
+@dataclass(frozen=True)
+class Pattern:
+    """An expression stated positive, for every value of `indices` that meets the bounds and differs where it must.
+
+    Indices of the statement itself are not among them: what is stated of i is stated of that i alone.
+    """
+
+    poly: Poly
+    indices: tuple[str, ...] = ()
+    bounds: tuple[Ix, ...] = ()
+    different: tuple[Ix, ...] = ()
+
+
 @dataclass
 class Environment:
     """Everything a statement's side conditions say, in our own terms.
 
-    positive: names of variables that are > 0; nonzero: that are ≠ 0. patterns: expressions stated positive, with the
-    names of their free indices (stated for every value in range). zero_one: arrays of zeros and ones. distinct:
-    differences of indices that are not 0.
+    positive: names of variables that are > 0; nonzero: that are ≠ 0. patterns: expressions stated positive.
+    zero_one: arrays of zeros and ones. distinct: differences of indices that are not 0.
     """
 
     facts: Facts = field(default_factory=Facts)
     positive: frozenset[str] = frozenset()
     nonzero: frozenset[str] = frozenset()
-    patterns: list[tuple[Poly, tuple[str, ...]]] = field(default_factory=list)
+    patterns: list[Pattern] = field(default_factory=list)
     zero_one: frozenset[str] = frozenset()
     distinct: frozenset[Ix] = frozenset()
 
@@ -39,7 +51,7 @@ class Environment:
 
 def is_positive(poly: Poly, env: Environment, facts: Facts) -> bool:
     """True when poly > 0 follows."""
-    if _stated(poly, env):
+    if _stated(poly, env, facts):
         return True
     signs = [_term_sign(m, env, facts) if c > 0 else UNKNOWN for m, c in poly.terms]
     return bool(signs) and min(signs) >= NONNEGATIVE and max(signs) == POSITIVE
@@ -47,7 +59,7 @@ def is_positive(poly: Poly, env: Environment, facts: Facts) -> bool:
 
 def is_nonnegative(poly: Poly, env: Environment, facts: Facts) -> bool:
     """True when poly ≥ 0 follows."""
-    if _stated(poly, env):
+    if _stated(poly, env, facts):
         return True
     return all(c > 0 and _term_sign(m, env, facts) >= NONNEGATIVE for m, c in poly.terms)
 
@@ -125,7 +137,7 @@ def atom_sign(atom: Atom, env: Environment, facts: Facts) -> int:
         if is_positive(base, env, facts):
             return POSITIVE
         return NONNEGATIVE if is_nonnegative(base, env, facts) else UNKNOWN
-    if _stated(Poly.atom(atom), env):
+    if _stated(Poly.atom(atom), env, facts):
         return POSITIVE
     if atom.kind == "at" and atom.name in env.zero_one:
         return NONNEGATIVE
@@ -136,15 +148,19 @@ def atom_sign(atom: Atom, env: Environment, facts: Facts) -> int:
     return UNKNOWN
 
 
-def _stated(poly: Poly, env: Environment) -> bool:
+def _stated(poly: Poly, env: Environment, facts: Facts) -> bool:
     """True when the sum is an instance of an expression that was stated positive."""
     if not env.patterns:
         return False
     key = canonical(poly).key
-    for pattern, indices in env.patterns:
-        for values in itertools.permutations(sorted(poly.free), len(indices)):
-            instance = pattern.substitute({i: Ix.var(v) for i, v in zip(indices, values, strict=True)})
-            if canonical(instance).key == key:
+    for pattern in env.patterns:
+        for names in itertools.permutations(sorted(poly.free), len(pattern.indices)):
+            values = {i: Ix.var(v) for i, v in zip(pattern.indices, names, strict=True)}
+            if canonical(pattern.poly.substitute(values)).key != key:
+                continue
+            if all(facts.implies(b.substitute(values)) for b in pattern.bounds) and all(
+                env.differ(d.substitute(values)) for d in pattern.different
+            ):
                 return True
     return False
 

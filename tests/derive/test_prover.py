@@ -209,6 +209,26 @@ def test_a_side_condition_is_never_read_off_the_expression(name: str) -> None:
     assert not prove(lhs, rhs, remaining).is_proved
 
 
+def test_a_stated_sign_reaches_no_further_than_its_range() -> None:
+    """y > 0 from the second entry on says nothing of the first; what is stated of the statement's i is of that i."""
+    later = (InRange(j, 1, n - 1), Positive(y[j]))
+    assert first_checker(Sum(y[k] / y[k] ** 2 * y[k], (k, 1, n - 1)), n - 1, (*later, AtLeast(n, 1))).zero
+    assert not first_checker(total(y[k] ** 2 / total(y[l], l, n), k, n), 0, later).zero
+    assert first_checker(total(1 / y[l], l, n), total(1 / y[k], k, n), later).missing
+    here = (IN[i], Positive(y[i]))
+    assert first_checker(y[i] * (1 / (y[i] + y[i] ** 2)), 1 / (1 + y[i]), here).zero
+    assert first_checker(y[i] * total(1 / (1 + y[l]), l, n), y[i] * total(1 / (1 + y[k]), k, n), here).missing
+    every = (IN[j], Positive(y[j]))
+    assert first_checker(total(1 / (1 + y[l]), l, n), total(1 / (1 + y[k]), k, n), every).zero
+    apart = (IN[i], IN[j], Positive(y[j]), Distinct(i, j))
+    assert first_checker(y[i] + total(1 / (1 + y[l]), l, n), y[i] + total(1 / (1 + y[k]), k, n), apart).missing
+
+
+def test_a_scalar_named_like_a_constant_is_not_the_constant() -> None:
+    assert not first_checker(scalar("e"), sympy.E).zero
+    assert not first_checker(scalar("pi"), sympy.pi).zero
+
+
 def test_the_missing_condition_is_named() -> None:
     verdict = prove(total(exp(x[i]) / ROW, i, n) * s, s, ())
     assert verdict.kind in (Kind.UNKNOWN, Kind.REFUTED)
@@ -236,6 +256,9 @@ BAD: dict[str, tuple[Any, tuple[Any, ...], str]] = {
     "derivative of an unknown function": (Diff(sympy.gamma(pos * x[i] ** 2 + 1), x[i]), (IN[i],), "no derivative"),
     "a definition through itself": (v[i], (IN[i], Defined(v, (i,), v[i] + 1)), "itself"),
     "an open case": (Piecewise((s, i < 1)), (IN[i],), "case open"),
+    "derivative by a mask": (Diff(total(x[i] ** 2, i, n), x[a]), (IN[a], ZeroOne(x)), "only 0 or 1"),
+    "a name that is no name": (scalar("a*b") * s, (), "no name here"),
+    "nothing is positive": (s, (Positive(s - s),), "can't be positive"),
     "imaginary": (sympy.I * s, (), "unsupported function or number"),
 }
 
