@@ -23,7 +23,7 @@ from compute.errors import InputError
 from compute.heads import F64, Head, Heads, Mask, exact64, split
 from compute.spec import Spec
 from compute.table_exp import exp64
-from compute.tier1 import Settings, forward
+from compute.tier1 import Forward, Settings, forward
 from compute.tier1_backward import backward
 from compute.tier2 import tight
 
@@ -211,7 +211,11 @@ def _one(head: Head, grad: F64 | None, tier: Tier, target: Target, exp: str, wan
         refine = seen.rows
     settings = Settings(EXP_ULP, exp64 if exp == "table" else np.exp, refine)
     gradients: dict[str, Enclosure] = {}
-    if grad is None:
+    out = _tight_alone(head, count) if tier == "tight" and grad is None else None
+    done = out is not None
+    if out is not None:
+        pass
+    elif grad is None:
         out = forward(head, settings)
     else:
         out, g = backward(head, grad, settings, want_bias=want_bias)
@@ -221,18 +225,29 @@ def _one(head: Head, grad: F64 | None, tier: Tier, target: Target, exp: str, wan
         gradients["dscale"] = Enclosure(*(np.array(x) for x in g.dscale))
         if g.dsink is not None:
             gradients["dsink"] = Enclosure(*(np.array(x) for x in g.dsink))
-    count.norm += head.n
-    z = _Output(head, out.z, np.zeros_like(out.z), out.z_rad)
+    count.norm += 0 if done else head.n
+    z = _Output(head, out.z, np.zeros_like(out.z) if out.z_low is None else out.z_low, out.z_rad)
     lse = Enclosure(out.lse, out.lse_rad)
     if tier == "arb":
         lse = _balls_of(z, np.arange(head.n), lse, count)
-    else:
+    elif not done:
         _climb(z, tier, seen, count)
     if gradients and (
         tier == "arb" or (tier == "auto" and target is not None and head.n * head.m <= SMALL and arb.available())
     ):
         _refine_gradients(head, grad, gradients, tier, seen, count)
     return _Part(*_with_empty_rows(head, z, lse), gradients, int(seen.missed(z.mid, z.low, z.rad).sum()))
+
+
+def _tight_alone(head: Head, count: _Count) -> Forward | None:
+    """Tier 2 for all rows, without Tier 1; None where it refuses any."""
+    got = tight(head, np.arange(head.n))
+    blank = head.blank
+    if got.refused or not np.isfinite(got.lse_rad[~blank]).all() or head.part.spec.lse_base != math.e:
+        return None
+    count.tight += head.n
+    lse = np.where(head.empty, -np.inf, got.lse)
+    return Forward(got.mid, got.rad, lse, np.where(head.empty, 0.0, got.lse_rad), None, got.low)
 
 
 @dataclass
@@ -377,7 +392,7 @@ def _assemble(
         output=joined(lambda p: p.z, (n, d_v)),
         lse=joined(lambda p: p.lse, (n,)),
         **found,
-        assumptions=_assumptions(heads, tier, exp),
+        assumptions=_assumptions(heads, tier, exp, count),
         steps=_steps(count, graded),
         undecided=sum(p.missed for p in parts),
         target=target,
@@ -406,7 +421,7 @@ def _to_shape(e: Enclosure, shape: tuple[int, ...]) -> Enclosure:
 
 
 def _steps(count: _Count, graded: bool) -> tuple[str, ...]:
-    steps = [f"Tier 1 (float64 products with bounds): {count.norm} rows"]
+    steps = [f"Tier 1 (float64 products with bounds): {count.norm} rows"] if count.norm else []
     if count.tight:
         steps.append(f"Tier 2 (split products, table exp): {count.tight} rows")
     steps += [f"Tier 2 refused rows: {why}" for why in sorted(count.refused)]
@@ -419,14 +434,17 @@ def _steps(count: _Count, graded: bool) -> tuple[str, ...]:
     return tuple(steps)
 
 
-def _assumptions(heads: Heads, tier: Tier, exp: str) -> tuple[str, ...]:
+def _assumptions(heads: Heads, tier: Tier, exp: str, count: _Count) -> tuple[str, ...]:
     spec = heads.problem.spec
     d = heads.problem.q.shape[-1]
     scale = f"1/√{d}, the real number" if spec.scale is None else f"{spec.scale!r}, exactly"
     source = "the table exp of this package, proved" if exp == "table" else "NumPy's own tests state 1 ulp for float64"
-    out = [
+    first = [
         f"A1  exp on float64 is within {EXP_ULP:g} ulp ({2 * EXP_ULP:g}·2⁻⁵³ relative, 2⁻¹⁰²² absolute), exp(0) = 1: "
-        f"{source}; sampled",
+        f"{source}; sampled"
+    ]
+    out = [
+        *(first if count.norm else []),  # Tier 2 alone trusts no library's exp
         "A2  float64 arithmetic is IEEE 754, rounded to nearest, with gradual underflow in every thread: tested by "
         "canaries",
         "A3  matrix products are sums of products in some order, fused or not: canaries see float32, TF32 and "

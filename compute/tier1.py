@@ -68,6 +68,7 @@ class Forward:
     lse: F64
     lse_rad: F64
     sink_weight: F64 | None = None
+    z_low: F64 | None = None
 
 
 @dataclass(eq=False)

@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 
 from compute.heads import F64, Head, Mask
 from compute.outward import ETA, FLOOR, UP, U, exp_up, expm1_up, norm_up, sum_up
-from compute.table_exp import EPS, LOW, Work, exp_pair, two_product, two_sum
+from compute.table_exp import EPS, LOW, Work, exp64, exp_pair, two_product, two_sum
 from compute.tier1 import block_product, tree
 
 BLOCK = 128
@@ -28,11 +28,14 @@ FAR = 2.0**-865  # e^(−599), rounded up
 
 @dataclass
 class Tight:
-    """Rows of one head: mid + low with a radius (r, d_v); `refused` says why a row has none."""
+    """Rows of one head: mid + low with a radius (r, d_v), natural log-sum-exp (r,) with its own; `refused` says why a
+    row has none."""
 
     mid: F64
     low: F64
     rad: F64
+    lse: F64
+    lse_rad: F64
     refused: dict[int, str] = field(default_factory=dict)
 
 
@@ -121,7 +124,7 @@ def _top(x: F64) -> float:
 def tight(head: Head, rows: NDArray[np.intp]) -> Tight:
     """Enclosures of the output for the given rows of one head."""
     r, d_v = len(rows), head.v.shape[1]
-    out = Tight(np.zeros((r, d_v)), np.zeros((r, d_v)), np.full((r, d_v), np.inf))
+    out = Tight(np.zeros((r, d_v)), np.zeros((r, d_v)), np.full((r, d_v), np.inf), np.zeros(r), np.full(r, np.inf))
     if head.softcap is not None:
         out.refused = dict.fromkeys(range(r), "a softcap is beyond Tier 2")
         return out
@@ -293,6 +296,7 @@ def _tile(
     e2 = outer[:, None] * (phi[:, None] * mean + 2 * lost[:, None] * (v.high - v.low))
     bad = (size_low > LOW) | ~(lost < 0.5) | ~(lowest[:, 0] > 0)
     rad = np.where(bad[:, None], np.inf, (e1 + e2) * UP + 2 * ETA)
+    out.lse[at], out.lse_rad[at] = _log_sum(top[:, 0], lh[:, 0], error, lost, e_norm, bad)
     exponent = v.exponent
     out.mid[at], out.low[at] = np.ldexp(mid, exponent), np.ldexp(tail, exponent)
     out.rad[at] = np.ldexp(rad, exponent) + FLOOR
@@ -303,6 +307,16 @@ def _tile(
     out.rad[at] = np.where(broken, np.inf, out.rad[at])
     out.mid[at] = np.where(broken, 0.0, out.mid[at])
     out.low[at] = np.where(broken, 0.0, out.low[at])
+
+
+def _log_sum(top: F64, total: F64, error: F64, lost: F64, e_norm: F64, bad: Mask) -> tuple[F64, F64]:
+    """(F11) top + log(total); the logarithm is checked by the table exp, 1 ulp, not assumed."""
+    guess = np.log(total)
+    back = total * exp64(-np.maximum(guess, 0.0))
+    rho = np.abs(back - 1.0) + 4 * U
+    lse = top + guess
+    rad = rho * (1 + 2 * rho) + 4 * U + error + 2 * EPS + 2 * lost + 2 * e_norm + U * np.abs(lse)
+    return lse, np.where(bad | (guess < 0), np.inf, rad * UP + FLOOR)
 
 
 def _sink_weight(sink: float, top: F64, grid: float) -> tuple[F64, F64]:

@@ -228,3 +228,18 @@ def test_refusals_say_what_was_expected(change: dict[str, object], match: str) -
     call = {"q": np.eye(2), "k": np.eye(2), "v": np.eye(2), **change}
     with pytest.raises(InputError, match=match):
         certify(**call)  # type: ignore[arg-type]
+
+
+def test_tier_two_alone_trusts_no_library_function() -> None:
+    rng = np.random.default_rng(11)
+    q, k, v = draw(rng, 4, 8), draw(rng, 30, 8), draw(rng, 30, 2)
+    got = certify(q, k, v, Spec(causal="bottom-right"), tier="tight")
+    assert not any(a.startswith("A1") for a in got.assumptions)
+    keep = np.arange(30)[None] <= np.arange(4)[:, None] + 26
+    exact = truth(q, k, v, keep=keep, prec=300)
+    assert got.output.low is not None
+    for i, c in np.ndindex(4, 2):
+        mid, rad, low = (float(x[i, c]) for x in (got.output.mid, got.output.rad, got.output.low))
+        assert excess(exact["z"][i, c], mid, rad, low, prec=300) <= 1
+        assert rad < 1e-18
+    assert max(excess(exact["lse"][i], got.lse.mid[i], got.lse.rad[i]) for i in range(4)) <= 1

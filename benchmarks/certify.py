@@ -1,0 +1,195 @@
+"""Cost and width of certificates, beside plain and tiled NumPy, torch, Arb and mpmath's intervals, in one run.
+
+    OPENBLAS_NUM_THREADS=1 python benchmarks/certify.py [--quick] [--json FILE]
+
+Process time, medians; inputs are standard normal in float64, the same for all. "radius" is the largest radius over the
+largest output. Torch is timed only where it is installed, Arb and mpmath only up to a size, and extrapolated from
+there by n² (said so in the table). precise-numpy is not on the package index under that name and is left out.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import math
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+sys.path.insert(0, str(Path(__file__).parent.parent))
+
+from compute import canaries
+from compute.arb import available, outputs
+from compute.certificate import certify
+from compute.heads import split
+
+
+def plain(q: Any, k: Any, v: Any) -> Any:
+    s = q @ k.T * (1 / math.sqrt(q.shape[1]))
+    s -= s.max(axis=1, keepdims=True)
+    np.exp(s, out=s)
+    s /= s.sum(axis=1, keepdims=True)
+    return s @ v
+
+
+def plain_both(q: Any, k: Any, v: Any, go: Any) -> Any:
+    tau = 1 / math.sqrt(q.shape[1])
+    s = q @ k.T * tau
+    s -= s.max(axis=1, keepdims=True)
+    np.exp(s, out=s)
+    s /= s.sum(axis=1, keepdims=True)
+    z = s @ v
+    dv, g = s.T @ go, go @ v.T
+    g -= (go * z).sum(axis=1, keepdims=True)
+    g *= s
+    return z, g @ k * tau, g.T @ q * tau, dv
+
+
+def tiled(q: Any, k: Any, v: Any, rows: int = 128) -> Any:
+    out, kt = np.empty((len(q), v.shape[1])), np.ascontiguousarray(k.T)
+    buffer = np.empty((rows, len(k)))
+    q = q * (1 / math.sqrt(q.shape[1]))
+    for i in range(0, len(q), rows):
+        s = buffer[: len(q[i : i + rows])]
+        np.matmul(q[i : i + rows], kt, out=s)
+        s -= s.max(axis=1, keepdims=True)
+        np.exp(s, out=s)
+        out[i : i + rows] = (s @ v) / s.sum(axis=1, keepdims=True)
+    return out
+
+
+def timed(run: Callable[[], Any], least: float = 0.2, rounds: int = 5) -> tuple[float, Any]:
+    """Median process time of one call, and its result."""
+    result = run()
+    start = time.process_time()
+    run()
+    count = max(1, min(200, int(least / max(time.process_time() - start, 1e-6))))
+    times = []
+    for _ in range(rounds):
+        start = time.process_time()
+        for _ in range(count):
+            result = run()
+        times.append((time.process_time() - start) / count)
+    return sorted(times)[len(times) // 2], result
+
+
+def relative(e: Any) -> float:
+    return float(np.max(e.rad) / np.abs(e.mid).max())
+
+
+def arb_seconds(q: Any, k: Any, v: Any, rows: int) -> float | None:
+    """Seconds for all rows at 64 bits, from some of them."""
+    if not available():
+        return None
+    head = split(q, k, v).items[0]
+
+    def seconds(count: int) -> float:
+        start = time.process_time()
+        outputs(head, np.arange(count), prec=64)
+        return time.process_time() - start
+
+    if rows >= len(q):
+        return seconds(len(q))
+    first = seconds(rows)  # the keys' conversion is in both, so that it drops out
+    return first + max(seconds(4 * rows) - first, 0.0) * (len(q) - rows) / (3 * rows)
+
+
+def mpmath_seconds(d: int, n: int) -> float:
+    """Seconds of mpmath.iv for n queries and keys, from 8 of each, by n²."""
+    import mpmath
+
+    rng, small = np.random.default_rng(1), 8
+    iv = mpmath.iv
+    q, k, v = (rng.standard_normal((small, d)).tolist() for _ in range(3))
+    start = time.process_time()
+    for row in q:
+        w = [iv.exp(sum((iv.mpf(a) * b for a, b in zip(row, key, strict=True)), iv.mpf(0)) / iv.sqrt(d)) for key in k]
+        total = sum(w, iv.mpf(0))
+        for c in range(d):
+            _ = sum((x * value[c] for x, value in zip(w, v, strict=True)), iv.mpf(0)) / total
+    return (time.process_time() - start) * (n / small) ** 2
+
+
+def torch_seconds(q: Any, k: Any, v: Any) -> float | None:
+    try:
+        import torch
+    except ImportError:
+        return None
+    torch.set_num_threads(1)
+    arrays = [torch.from_numpy(x)[None, None] for x in (q, k, v)]
+    return timed(lambda: torch.nn.functional.scaled_dot_product_attention(*arrays))[0]
+
+
+def cell(n: int, d: int) -> dict[str, Any]:
+    rng = np.random.default_rng(0)
+    q, k, v, go = (rng.standard_normal((n, d)) for _ in range(4))
+    certify(q, k, v)
+    rounds = 3 if n >= 4096 else 5
+    base, _ = timed(lambda: plain(q, k, v), rounds=rounds)
+    row: dict[str, Any] = {"n": n, "d": d, "plain_ms": base * 1e3}
+    row["tiled"] = timed(lambda: tiled(q, k, v), rounds=rounds)[0] / base
+    for name, options in (
+        ("norm", {"tier": "norm"}),
+        ("to_1e-12", {"target": 1e-12}),
+        ("abs", {"tier": "abs"}),
+        ("float32_rounded", {"target": "f32"}),
+        ("tier2", {"tier": "tight"}),
+    ):
+        seconds, got = timed(lambda options=options: certify(q, k, v, **options), rounds=rounds)
+        row[name] = {"times": seconds / base, "ms": seconds * 1e3, "radius": relative(got.output)}
+        if "target" in options:
+            row[name]["undecided"] = got.undecided
+    both, _ = timed(lambda: plain_both(q, k, v, go), rounds=rounds)
+    seconds, got = timed(lambda: certify(q, k, v, grad_output=go, tier="norm"), rounds=rounds)
+    widths = {name: relative(getattr(got, name)) for name in ("output", "dq", "dk", "dv")}
+    row["backward"] = {"plain_ms": both * 1e3, "times": seconds / both, "radius": widths}
+    torch_time = torch_seconds(q, k, v)
+    row["torch"] = None if torch_time is None else torch_time / base
+    arb_time = arb_seconds(q, k, v, n if n <= 64 else 8)
+    row["arb_seconds"] = arb_time
+    row["arb_over_norm"] = None if arb_time is None else arb_time / (row["norm"]["ms"] / 1e3)
+    row["mpmath_iv_seconds_extrapolated"] = mpmath_seconds(d, n)
+    return row
+
+
+def show(row: dict[str, Any]) -> str:
+    parts = [f"n={row['n']:5d} d={row['d']:3d}: plain {row['plain_ms']:.3g} ms, tiled {row['tiled']:.2f}×"]
+    if row["torch"] is not None:
+        parts.append(f"torch {row['torch']:.2f}×")
+    for name in ("norm", "to_1e-12", "abs", "float32_rounded", "tier2"):
+        x = row[name]
+        tail = f", {x['undecided']} undecided" if "undecided" in x else ""
+        parts.append(f"{name} {x['times']:.2f}× ({x['ms']:.3g} ms) {x['radius']:.1e}{tail}")
+    b = row["backward"]
+    widths = " ".join(f"{k} {x:.1e}" for k, x in b["radius"].items())
+    parts.append(f"forward+backward {b['times']:.2f}× {widths}")
+    if row["arb_seconds"] is not None:
+        parts.append(f"Arb {row['arb_seconds']:.3g} s ({row['arb_over_norm']:.0f}× of norm)")
+    parts.append(f"mpmath.iv about {row['mpmath_iv_seconds_extrapolated']:.3g} s")
+    return "\n   ".join(parts)
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--quick", action="store_true", help="n = 128, 1024 and d = 64 only")
+    parser.add_argument("--only", type=int, metavar="N", help="one length, d = 64")
+    parser.add_argument("--json", metavar="FILE")
+    args = parser.parse_args()
+    print("environment:", canaries.environment())
+    lengths = [args.only] if args.only else ([128, 1024] if args.quick else [16, 64, 128, 256, 512, 1024, 2048, 4096])
+    rows = []
+    for d in (64,) if args.quick or args.only else (64, 128):
+        for n in lengths:
+            rows.append(cell(n, d))
+            print(show(rows[-1]), flush=True)
+    if args.json:
+        Path(args.json).write_text(json.dumps(rows, indent=1) + "\n", encoding="utf-8")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
