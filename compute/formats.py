@@ -16,8 +16,6 @@ from compute.arrays import Array, namespace
 from compute.errors import InputError
 from compute.roundings import limits
 
-_BITS = {"float64": 53, "float32": 24, "tf32": 11, "float16": 11, "bfloat16": 8, "float8_e4m3fn": 4, "float8_e5m2": 3}
-
 
 def round_to(x: Array, name: str, *, saturate: bool = False) -> Array:
     """x (float32 or float64) rounded to the format `name`, ties to even, in x's dtype.
@@ -39,8 +37,8 @@ def round_to(x: Array, name: str, *, saturate: bool = False) -> Array:
     with np.errstate(all="ignore"):
         wide = x.astype(xp.float64)
         exponent = xp.frexp(wide)[1] - 1  # |x| in [2^e, 2^(e+1))
-        least = int(math.log2(limit.normal))
-        quantum = xp.maximum(exponent, least) - (_BITS[limit.name] - 1)
+        bits, least = round(-math.log2(limit.unit)), round(math.log2(limit.normal))
+        quantum = xp.maximum(exponent, least) - (bits - 1)
         # Two steps, so that the power of two itself can't leave float64's range.
         half = quantum // 2
         scaled = xp.ldexp(xp.ldexp(wide, -half), half - quantum)

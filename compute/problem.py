@@ -232,16 +232,15 @@ class Part:
         r0, r1, c0, c1 = self._ends(rows, cols)
         tests: list[Array] = []
         left, right = self._reach()
-        single = self.single
-        key = position = None
-        if not (single and c1 <= self.length) and self.problem.lengths is not None:
-            key = xp.arange(c0, c1)[None, :]
-            tests.append(key < self.length)
-        if right is not None and not (single and c1 - 1 <= r0 + self.offset + right):
-            key, position = xp.arange(c0, c1)[None, :], xp.arange(r0, r1)[:, None] + self.offset
+        single, length, offset = self.single, self.length, self.offset
+        key = xp.arange(c0, c1)[None, :]
+        position = xp.arange(r0, r1)[:, None] + offset
+        # A block of one head that lies wholly inside a limit needs no test for it.
+        if self.problem.lengths is not None and not (single and c1 <= length):
+            tests.append(key < length)
+        if right is not None and not (single and c1 - 1 <= r0 + offset + right):
             tests.append(key <= position + right)
-        if left is not None and not (single and c0 >= r1 - 1 + self.offset - left):
-            key, position = xp.arange(c0, c1)[None, :], xp.arange(r0, r1)[:, None] + self.offset
+        if left is not None and not (single and c0 >= r1 - 1 + offset - left):
             tests.append(key >= position - left)
         if self.problem.mask is not None:
             tests.append(self._of(self.problem.mask, self.head, rows, cols))

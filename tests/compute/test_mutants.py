@@ -29,7 +29,7 @@ WANTED = {name: (forward(c), gradients(c, *cotangents(c))) for name, c in CASES.
 
 MUTANTS = [
     # compute.problem: who sees whom
-    ("problem", "tests.append(key < self.length)", "tests.append(key <= self.length)"),
+    ("problem", "tests.append(key < length)", "tests.append(key <= length)"),
     ("problem", "tests.append(key <= position + right)", "tests.append(key < position + right)"),
     ("problem", "tests.append(key >= position - left)", "tests.append(key > position - left)"),
     ("problem", "return self.length - self.n if", "return self.m - self.n if"),
@@ -37,8 +37,8 @@ MUTANTS = [
     ("problem", "right = 0\n", "right = 1\n"),
     ("problem", "hi = min(hi, r1 + self.offset + right)", "hi = min(hi, r1 + self.offset + right - 1)"),
     ("problem", "lo = max(lo, r0 + self.offset - left)", "lo = max(lo, r0 + self.offset - left + 1)"),
-    ("problem", "c1 - 1 <= r0 + self.offset + right", "c1 - 2 <= r0 + self.offset + right"),
-    ("problem", "c0 >= r1 - 1 + self.offset - left", "c0 >= r1 - 2 + self.offset - left"),
+    ("problem", "c1 - 1 <= r0 + offset + right", "c1 - 2 <= r0 + offset + right"),
+    ("problem", "c0 >= r1 - 1 + offset - left", "c0 >= r1 - 2 + offset - left"),
     ("problem", "self.head // groups", "self.head % self.problem.k.shape[-3]"),
     ("problem", "self.xp.repeat(block, groups, axis=-3)", "self.xp.concatenate([block] * groups, axis=-3)"),
     ("problem", "xp.where(block == -math.inf, self.dtype.type(0), block))", "xp.where(block < 0, self.dtype.type(0), block))"),
