@@ -330,3 +330,29 @@ def test_an_error_in_a_worker_stops_the_others(stopped: Callable[[], int]) -> No
             break
         time.sleep(0.1)
     assert stopped() == 0
+
+
+# -- two languages ------------------------------------------------------------------------------------------------
+
+
+def test_japanese_pages_have_the_same_formulas_and_numbers() -> None:
+    from verify.reporting.pages import scaling
+
+    proved = [(one, derive.Verdict.proved("all sizes")) for one in derive.claims("scores")]
+    english, japanese = page(proved), page(proved, "ja")
+    assert re.findall(r"\$\$\n.*?\n\$\$", english, flags=re.S) == re.findall(r"\$\$\n.*?\n\$\$", japanese, flags=re.S)
+    assert "# 導出" in japanese
+    assert all(one.title["ja"] in japanese for one, _ in proved)
+    english, japanese = (scaling(small_study(), [small_study()], "variance.svg", language) for language in ("en", "ja"))
+    assert english.count("|") == japanese.count("|")
+    assert "一致" in japanese
+
+
+def test_a_study_speaks_only_words_that_have_a_translation() -> None:
+    from verify.reporting.words import _JAPANESE
+    from verify.studies.variance import study_variance
+
+    found = study_variance((4, 8), precision=0.05, block=16)
+    spoken = {found.title, *(t.statement for t in found.tests)}
+    spoken |= {word for t in found.tables for word in (t.title, *t.header)}
+    assert spoken - set(_JAPANESE) == set()

@@ -10,7 +10,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Any
 
-from verify.reporting.formulas import block, condition, latex, matrix_block, relation, statement
+from verify.reporting.formulas import block, condition, latex, matrix_form, relation, statement
+from verify.reporting.words import Language, say
 
 if TYPE_CHECKING:
     from derive.catalogue import Claim
@@ -70,34 +71,36 @@ def latex_text(claim: Claim, verdict: Verdict) -> str:
     return f"% {claim.id}: {claim.title['en']}\n% {verdict}\n\\begin{{align*}}\n{body}\n\\end{{align*}}"
 
 
-def markdown(claim: Claim, verdict: Verdict, *, language: str = "en") -> str:
+def markdown(claim: Claim, verdict: Verdict, language: Language = "en") -> str:
     """A claim as a section of a Markdown page."""
     parts = [f"### {claim.id}", f"**{claim.title[language]}.** {verdict}"]
     parts.append(block(claim.lhs, claim.relation, claim.rhs))
-    if matrix := matrix_block(claim):
-        parts.append(matrix)
+    if matrix := matrix_form(claim):
+        parts.append(f"{say('In matrix form the right side is', language)}\n\n{matrix}")
     if claim.assumptions:
-        parts.append("\n".join(["Conditions:", "", *(f"- {condition(a)}" for a in claim.assumptions)]))
-    parts.append(_steps(claim))
+        told = (f"- {condition(a)}" for a in claim.assumptions)
+        parts.append("\n".join([say("Conditions:", language), "", *told]))
+    parts.append(_steps(claim, language))
     if note := claim.note.get(language):
         parts.append(note)
-    parts.append(f"Source: {claim.source}")
+    parts.append(say("Source: {}", language, claim.source))
     return "\n\n".join(parts)
 
 
-def _steps(claim: Claim) -> str:
+def _steps(claim: Claim, language: Language) -> str:
     if len(claim.steps) == 1:
-        return f"One step, by `{claim.steps[0].rule}`{_premises(claim.steps[0])}."
-    parts = ["Steps:"]
+        only = claim.steps[0]
+        return say("One step, by `{}`{}.", language, only.rule, _premises(only, language))
+    parts = [say("Steps:", language)]
     for number, step in enumerate(claim.steps, 1):
-        note = f" {step.note['en']}" if step.note.get("en") else ""
-        parts.append(f"{number}. by `{step.rule}`{_premises(step)}.{note}")
+        note = f" {step.note[language]}" if step.note.get(language) else ""
+        parts.append(say("{}. by `{}`{}.", language, number, step.rule, _premises(step, language)) + note)
         parts.append(block(step.lhs, step.relation, step.rhs))
     return "\n\n".join(parts)
 
 
-def _premises(step: Step) -> str:
-    return f", from {', '.join(f'`{p}`' for p in step.premises)}" if step.premises else ""
+def _premises(step: Step, language: Language) -> str:
+    return say(", from {}", language, ", ".join(f"`{p}`" for p in step.premises)) if step.premises else ""
 
 
 def tally(verdicts: Iterable[Verdict]) -> str:
@@ -106,26 +109,24 @@ def tally(verdicts: Iterable[Verdict]) -> str:
     return ", ".join(f"{kinds.count(k)} {k}" for k in _KINDS if k in kinds) or "none"
 
 
-def page(proved: Proved) -> str:
+def page(proved: Proved, language: Language = "en") -> str:
     """The whole page of derivations."""
     families: dict[str, list[tuple[Claim, Verdict]]] = {}
     for claim, verdict in proved:
         families.setdefault(claim.id.split(".")[0], []).append((claim, verdict))
+    header = [say(word, language) for word in ("claim", "what it says", "verdict")]
+    rows = [f"| [{c.id}](#{c.id.replace('.', '')}) | {c.title[language]} | {v.kind.title} |" for c, v in proved]
     parts = [
-        "# Derivations",
-        "Every statement below is for symbolic sizes. A verdict is the weakest of its steps': `Proved` needs two "
-        "independent checkers, `Unknown` is not `Refuted`. Made by `attnproof report`; one claim again: "
-        "`attnproof derive CLAIM`.",
-        f"{len(proved)} claims: {tally(v for _, v in proved)}.",
-        "\n".join(
-            ["| claim | what it says | verdict |", "|---|---|---|"]
-            + [f"| [{c.id}](#{c.id.replace('.', '')}) | {c.title['en']} | {v.kind.title} |" for c, v in proved]
-        ),
+        f"# {say('Derivations', language)}",
+        say("derivations", language),
+        say("{} claims: {}.", language, len(proved), tally(v for _, v in proved)),
+        "\n".join([f"| {' | '.join(header)} |", "|---|---|---|", *rows]),
     ]
     for family, members in families.items():
         parts.append(f"## {family}")
-        parts += [markdown(claim, verdict) for claim, verdict in members]
-    parts += ["## Rules", _rules(proved), "## References", references([c for c, _ in proved])]
+        parts += [markdown(claim, verdict, language) for claim, verdict in members]
+    parts += [f"## {say('Rules', language)}", _rules(proved)]
+    parts += [f"## {say('References', language)}", references([c for c, _ in proved])]
     return "\n\n".join(parts) + "\n"
 
 

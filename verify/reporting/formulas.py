@@ -76,7 +76,7 @@ def condition(one: Any) -> str:
     return f"`{one}`"
 
 
-def matrix_block(claim: Any) -> str | None:
+def matrix_form(claim: Any) -> str | None:
     """The right side in matrix form, where its two free indices are the row and the column of one."""
     from derive.assumptions import InRange
     from derive.printing.matrix_form import matrix_latex
@@ -85,4 +85,4 @@ def matrix_block(claim: Any) -> str | None:
     if len(free) != 2 or claim.relation != "=":
         return None
     form = matrix_latex(claim.rhs, *free)
-    return None if form is None else f"In matrix form the right side is\n\n$$\n{form}\n$$"
+    return None if form is None else f"$$\n{form}\n$$"

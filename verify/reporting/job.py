@@ -125,11 +125,12 @@ def _derivations(job: Job, results: dict[str, Any]) -> Section:
 
     proved = [(c, results[f"prove {c.id}"]) for c in derive.claims()]
     place = job.write("derivation.md", page(proved))
+    japanese = job.write("derivation.ja.md", page(proved, "ja"))
     bad = [c.id for c, v in proved if v.kind in (derive.Kind.REFUTED, derive.Kind.UNKNOWN)]
     evidence = tally(v for _, v in proved) + (f"; not proved: {', '.join(bad)}" if bad else "")
     data = {"claims": [record(c, v) for c, v in proved]}
     title = f"proofs of {len(proved)} claims"
-    return Section("derivations", title, "failed" if bad else "passed", evidence, _kept(place), data)
+    return Section("derivations", title, "failed" if bad else "passed", evidence, _kept(place, japanese), data)
 
 
 def _crosschecks(job: Job, results: dict[str, Any]) -> Section:
@@ -137,13 +138,14 @@ def _crosschecks(job: Job, results: dict[str, Any]) -> Section:
     from verify.reporting.pages import correctness
 
     found: list[CrossCheck] = [results[f"cross-check {c.id}"] for c in derive.claims()]
-    place = job.write("correctness.md", correctness(found))
+    places = [job.write("correctness.md", correctness(found)), job.write("correctness.ja.md", correctness(found, "ja"))]
     bad = [c.claim for c in found if c.status == "differs"]
     agreed = sum(c.status == "agrees" for c in found)
     evidence = f"{agreed} agree, {len(bad)} differ, {len(found) - agreed - len(bad)} have nothing to compare"
     evidence += f"; differing: {', '.join(bad)}" if bad else ""
     data = {"crosschecks": [c.to_json() for c in found]}
-    return Section("crosschecks", "claims against numbers", "failed" if bad else "passed", evidence, _kept(place), data)
+    status: SectionStatus = "failed" if bad else "passed"
+    return Section("crosschecks", "claims against numbers", status, evidence, _kept(*places), data)
 
 
 def _variance(job: Job, results: dict[str, Any]) -> Section:
@@ -154,11 +156,12 @@ def _variance(job: Job, results: dict[str, Any]) -> Section:
     main, others = studied[0], studied[1:]
     image = job.write("variance.svg", figure(main))
     place = job.write("scaling.md", scaling(main, others, "variance.svg"))
+    japanese = job.write("scaling.ja.md", scaling(main, others, "variance.svg", "ja"))
     good = sum(r.outcome == "agrees" for r in studied)
     evidence = f"{good} of {len(studied)} laws of the components agree; normal: {main.tests[0].detail}"
     data = {"studies": [r.to_json() for r in studied]}
     status: SectionStatus = "passed" if good == len(studied) else "failed"
-    return Section("variance", "Var(q·k) against d_k, drawn", status, evidence, _kept(place, image), data)
+    return Section("variance", "Var(q·k) against d_k, drawn", status, evidence, _kept(place, japanese, image), data)
 
 
 def _saturation(job: Job, results: dict[str, Any]) -> Section:

@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from verify.reporting.numbers import cell
+from verify.reporting.words import Language, known, say
 from verify.studies.study import Cell, StudyResult, Table, Test
 
 _WORDS = {True: "holds", False: "**fails**", None: "undecided"}
@@ -23,14 +24,17 @@ def _line(cells: Sequence[str]) -> str:
     return "| " + " | ".join(c.replace("|", "\\|").replace("\n", " ") for c in cells) + " |"
 
 
-def titled(one: Table) -> str:
+def titled(one: Table, language: Language = "en") -> str:
     """A table under its title."""
-    return f"**{one.title}**\n\n{table(one.header, one.rows)}"
+    rows = [[known(c, language) if isinstance(c, str) else c for c in row] for row in one.rows]
+    return f"**{known(one.title, language)}**\n\n{table([known(h, language) for h in one.header], rows)}"
 
 
-def tests(found: Sequence[Test]) -> str:
+def judged(found: Sequence[Test], language: Language = "en") -> str:
     """The tests of a study, with their verdicts."""
-    return table(("tested", "verdict", "evidence"), [(t.statement, _WORDS[t.passed], t.detail) for t in found])
+    header = [say(word, language) for word in ("tested", "verdict", "evidence")]
+    rows = [(known(t.statement, language), say(_WORDS[t.passed], language), t.detail) for t in found]
+    return table(header, rows)
 
 
 def picture(file: str, text: str) -> str:
@@ -38,14 +42,15 @@ def picture(file: str, text: str) -> str:
     return f"![{text}]({file})"
 
 
-def study(result: StudyResult, *, image: str | None = None, tables: Sequence[str] = ()) -> str:
+def study(
+    result: StudyResult, *, image: str | None = None, tables: Sequence[str] = (), language: Language = "en"
+) -> str:
     """A study as a section body: outcome, tests, picture, tables (all, or those whose title begins with one named)."""
     chosen = [t for t in result.tables if not tables or any(t.title.startswith(name) for name in tables)]
-    laws = f" Law: {', '.join(f'`{c}`' for c in result.claims)}." if result.claims else ""
-    parts = [
-        f"Outcome: **{result.outcome}**.{laws} Again: `{result.command}` (seed {result.seed}).",
-        tests(result.tests),
-    ]
+    laws = say(" Law: {}.", language, ", ".join(f"`{c}`" for c in result.claims)) if result.claims else ""
+    outcome = say(result.outcome, language)
+    head = say("Outcome: **{}**.{} Again: `{}` (seed {}).", language, outcome, laws, result.command, result.seed)
+    parts = [head, judged(result.tests, language)]
     if image:
-        parts.append(picture(image, result.title))
-    return "\n\n".join([*parts, *(titled(t) for t in chosen), *result.notes])
+        parts.append(picture(image, known(result.title, language)))
+    return "\n\n".join([*parts, *(titled(t, language) for t in chosen), *result.notes])

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 
 from verify.reporting import markdown
 from verify.reporting.formulas import block
+from verify.reporting.words import Language, say
 from verify.studies.study import Cell, StudyResult
 
 if TYPE_CHECKING:
@@ -22,74 +23,72 @@ _PARTS = {
 }
 
 
-def correctness(checks: Sequence[CrossCheck]) -> str:
+def correctness(checks: Sequence[CrossCheck], language: Language = "en") -> str:
     """The page of cross-checks."""
-    parts = [
-        "# Correctness",
-        "Every claim of `derive` against numbers, three times: both sides evaluated node by node in 50 digits at drawn "
-        "sizes and inputs; the right side as a float64 function against its value in many digits, within the "
-        "worst-case rounding bound of its own operations; and what `compute` computes, within the bound of the plain "
-        "algorithm. A dash means that a comparison does not apply (an expectation, a limit, no such call); the list "
-        "below says why. Made by `attnproof report`.",
-        _counts(checks),
+    parts = [f"# {say('Correctness', language)}", say("correctness", language), _counts(checks, language)]
+    rows: list[tuple[Cell, ...]] = [
+        (f"`{c.claim}`", say(c.status, language), *(_share(c, p, language) for p in _PARTS)) for c in checks
     ]
-    rows: list[tuple[Cell, ...]] = [(f"`{c.claim}`", c.status, *(_share(c, p) for p in _PARTS)) for c in checks]
-    parts.append(markdown.table(("claim", "outcome", *_PARTS.values()), rows))
-    reasons = _reasons(checks)
+    header = [say(word, language) for word in ("claim", "outcome", *_PARTS.values())]
+    parts.append(markdown.table(header, rows))
+    reasons = _reasons(checks, language)
     if reasons:
-        parts += ["## What did not apply", reasons]
+        parts += [f"## {say('What did not apply', language)}", reasons]
     return "\n\n".join(parts) + "\n"
 
 
-def _counts(checks: Sequence[CrossCheck]) -> str:
+def _counts(checks: Sequence[CrossCheck], language: Language) -> str:
     found = {name: [c.parts[name].status for c in checks] for name in _PARTS}
     rows: list[tuple[Cell, ...]] = [
-        (text, *(found[name].count(status) for status in ("agrees", "differs", "skipped")))
+        (say(text, language), *(found[name].count(status) for status in ("agrees", "differs", "skipped")))
         for name, text in _PARTS.items()
     ]
-    return markdown.table(("comparison", "agree", "differ", "do not apply"), rows)
+    return markdown.table([say(word, language) for word in ("comparison", "agree", "differ", "do not apply")], rows)
 
 
-def _share(check: CrossCheck, name: str) -> str:
+def _share(check: CrossCheck, name: str, language: Language) -> str:
     """Agreement in a word; the share of the bound depends on the machine's exp and stays off the page."""
     part = check.parts[name]
     if part.status == "skipped":
         return "–"
     if name == "exact":
-        return "agrees" if part.status == "agrees" else "differs"
-    return "within" if part.status == "agrees" else f"{part.worst:.1g} times the bound"
+        return say(part.status, language)
+    if part.status == "agrees":
+        return say("within", language)
+    return say("{} times the bound", language, f"{part.worst:.1g}")
 
 
-def _reasons(checks: Sequence[CrossCheck]) -> str:
+def _reasons(checks: Sequence[CrossCheck], language: Language) -> str:
     grouped: dict[str, list[str]] = {}
     for check in checks:
         for name, part in check.parts.items():
             if part.status == "skipped":
-                grouped.setdefault(f"{_PARTS[name]}: {part.detail}", []).append(f"`{check.claim}`")
+                grouped.setdefault(f"{say(_PARTS[name], language)}: {part.detail}", []).append(f"`{check.claim}`")
     return "\n".join(f"- {reason} ({', '.join(ids)})" for reason, ids in sorted(grouped.items()))
 
 
-def scaling(main: StudyResult, others: Sequence[StudyResult], image: str | None) -> str:
+def scaling(main: StudyResult, others: Sequence[StudyResult], image: str | None, language: Language = "en") -> str:
     """The page of the variance studies on drawn queries and keys."""
     import derive
 
     law, scaled = derive.claim("variance.scores"), derive.claim("variance.scaled")
     parts = [
-        "# Scaling",
-        "Why scores are divided by √d_k: how the variance of q·k grows with d_k, measured on drawn queries and keys "
-        "beside the proved law. Made by `attnproof report`; real weights are on [their own page](weights.md).",
-        "## The law",
+        f"# {say('Scaling', language)}",
+        say("scaling", language),
+        f"## {say('The law', language)}",
         block(law.lhs, law.relation, law.rhs),
-        "with independent components of means μ and standard deviations σ; for zero means",
+        say("components", language),
         block(scaled.lhs, scaled.relation, scaled.rhs),
-        "## Normal components",
-        markdown.study(main, image=image),
-        "Scores of one block of N queries and N keys are not independent; every interval here is between independent "
-        "blocks, of which there are as many as the precision needs.",
+        f"## {say('Normal components', language)}",
+        markdown.study(main, image=image, language=language),
+        say("blocks", language),
     ]
     if others:
-        parts += ["## Other components", "The law needs means and variances only, so any components obey it."]
-        parts += [f"### {r.data['q']}, {r.data['k']}\n\n{markdown.study(r, tables=('Levels',))}" for r in others]
+        parts.append(f"## {say('Other components', language)}")
+        parts.append(say("any law", language))
+        for one in others:
+            parts.append(f"### q: {one.data['q']}, k: {one.data['k']}")
+            parts.append(markdown.study(one, tables=("Levels",), language=language))
     return "\n\n".join(parts) + "\n"
 
 

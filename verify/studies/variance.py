@@ -63,8 +63,12 @@ def study_variance(
         points=tuple(points),
         tests=tuple(_judge(points)),
         tables=(_levels(points), _slopes(points)),
-        data={"law": components, "q": str(q), "k": str(k)},
+        data={"law": components, "q": _words(q), "k": _words(k)},
     )
+
+
+def _words(one: Components) -> str:
+    return f"{one.law}, mean {one.mean:g}, sd {one.sd:g}"
 
 
 def _measure(

@@ -1,0 +1,133 @@
+"""The fixed words of pages, in English and Japanese.
+
+Guarantees: every phrase has both languages; asking for one that is not here is a KeyError, which the tests would meet.
+Does not: translate what claims say: they carry their own titles and notes.
+"""
+
+from __future__ import annotations
+
+from typing import Literal
+
+Language = Literal["en", "ja"]
+
+# Long texts: name -> (English, Japanese).
+_TEXTS: dict[str, tuple[str, str]] = {
+    "derivations": (
+        "Every statement below is for symbolic sizes. A verdict is the weakest of its steps': `Proved` needs two "
+        "independent checkers, `Unknown` is not `Refuted`. Made by `attnproof report`; one claim again: "
+        "`attnproof derive CLAIM`.",
+        "以下の命題はすべて記号的なサイズについてのもの。判定は各ステップの判定のうち最も弱いものである。`Proved`"
+        " には独立な 2 つの検査器が必要で、`Unknown` は `Refuted` ではない。このページは `attnproof report` が作"
+        "る。1 つの命題だけなら `attnproof derive CLAIM`。",
+    ),
+    "correctness": (
+        "Every claim of `derive` against numbers, three times: both sides evaluated node by node in 50 digits at "
+        "drawn sizes and inputs; the right side as a float64 function against its value in many digits, within "
+        "the worst-case rounding bound of its own operations; and what `compute` computes, within the bound of "
+        "the plain algorithm. A dash means that a comparison does not apply (an expectation, a limit, no such "
+        "call); the list below says why. Made by `attnproof report`.",
+        "`derive` の命題を 3 通りに数値と照合する。(1) 乱数で選んだサイズと入力で両辺を 50 桁で 1 演算ずつ評価す"
+        "る。(2) 右辺を float64 の関数にし、多倍長の値との差が演算ごとの最悪の丸め誤差の範囲にあることを確かめる"
+        "。(3) `compute` の計算結果との差が素朴なアルゴリズムの誤差限界の範囲にあることを確かめる。ダッシュは照合"
+        "の対象外(期待値、極限、対応する関数なし)を表し、理由は下の一覧にある。このページは `attnproof report` が"
+        "作る。",
+    ),
+    "scaling": (
+        "Why scores are divided by √d_k: how the variance of q·k grows with d_k, measured on drawn queries and "
+        "keys beside the proved law. Made by `attnproof report`; real weights are on [their own page](weights.md)"
+        ", saturation on [its own](saturation.md).",
+        "スコアを √d_k で割る理由:q·k の分散が d_k とともにどう増えるかを、乱数のクエリとキーで測り、証明された"
+        "法則と並べる。このページは `attnproof report` が作る。実際のモデルの重みは[別のページ](weights.md)、飽和"
+        "も[別のページ](saturation.md)にある。",
+    ),
+    "components": (
+        "with independent components of means μ and standard deviations σ; for zero means",
+        "成分は独立で、平均 μ、標準偏差 σ。平均が 0 のとき",
+    ),
+    "blocks": (
+        "Scores of one block of N queries and N keys are not independent; every interval here is between "
+        "independent blocks, of which there are as many as the precision needs.",
+        "N 個のクエリと N 個のキーから作る 1 ブロックのスコアは互いに独立ではない。ここの区間はすべて独立なブロッ"
+        "クの間のばらつきによる。ブロックの数は必要な精度から決まる。",
+    ),
+    "any law": (
+        "The law needs means and variances only, so any components obey it.",
+        "法則に必要なのは平均と分散だけなので、どんな分布の成分にも成り立つ。",
+    ),
+}
+# Short phrases: the English is the key; one with braces is a format.
+_JAPANESE = {
+    "Derivations": "導出",
+    "{} claims: {}.": "命題 {} 件:{}。",
+    "claim": "命題",
+    "what it says": "内容",
+    "verdict": "判定",
+    "In matrix form the right side is": "右辺を行列で書くと",
+    "Conditions:": "条件:",
+    "Steps:": "ステップ:",
+    "One step, by `{}`{}.": "1 ステップ、規則 `{}`{}。",
+    "{}. by `{}`{}.": "{}. 規則 `{}`{}。",
+    ", from {}": "(前提 {})",
+    "Source: {}": "出典:{}",
+    "Rules": "規則",
+    "References": "参考文献",
+    "Correctness": "数値との照合",
+    "comparison": "照合",
+    "agree": "一致",
+    "differ": "不一致",
+    "do not apply": "対象外",
+    "both sides in 50 digits": "両辺、50 桁",
+    "formula in float64": "式、float64",
+    "`compute` in float64": "`compute`、float64",
+    "outcome": "結果",
+    "agrees": "一致",
+    "differs": "不一致",
+    "skipped": "対象外",
+    "undecided": "未決",
+    "within": "範囲内",
+    "{} times the bound": "限界の {} 倍",
+    "What did not apply": "対象外の理由",
+    "Scaling": "スケーリング",
+    "The law": "法則",
+    "Normal components": "正規分布の成分",
+    "Other components": "ほかの分布の成分",
+    "Outcome: **{}**.{} Again: `{}` (seed {}).": "結果:**{}**。{}再実行:`{}`(シード {})。",
+    " Law: {}.": "法則:{}。",
+    "tested": "検定",
+    "evidence": "根拠",
+    "holds": "成り立つ",
+    "**fails**": "**成り立たない**",
+    "every level is the claim's": "すべての水準が命題の値に等しい",
+    "every level is within 1% of the claim's": "すべての水準が命題の値の 1 % 以内",
+    "every local slope is the claim's": "すべての局所的な傾きが命題の値に等しい",
+    "Levels": "水準",
+    "Slopes of ln Var against ln d_k": "ln d_k に対する ln Var の傾き",
+    "scale": "スケール",
+    "d_k": "d_k",
+    "blocks": "ブロック数",
+    "measured": "測定値",
+    "95 % low": "95 % 下限",
+    "95 % high": "95 % 上限",
+    "ratio": "比",
+    "z": "z",
+    "claim's slope": "命題の傾き",
+    "Variance of q·k against d_k": "d_k に対する q·k の分散",
+    "all, weighted fit": "全体(重み付き最小二乗)",
+}
+
+
+def say(phrase: str, language: Language, *parts: object) -> str:
+    """A phrase, or the text of a name, in a language, its braces filled.
+
+    >>> say("{} claims: {}.", "en", 3, "3 Proved")
+    '3 claims: 3 Proved.'
+    """
+    if phrase in _TEXTS:
+        return _TEXTS[phrase][language == "ja"]
+    text = phrase if language == "en" else _JAPANESE[phrase]
+    return text.format(*parts) if parts else text
+
+
+def known(phrase: str, language: Language) -> str:
+    """A word that may also be data (a scale, a number): said in the language where it is a phrase."""
+    return phrase if language == "en" else _JAPANESE.get(phrase, phrase)
