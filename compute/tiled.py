@@ -23,6 +23,7 @@ import numpy as np
 from compute import shift
 from compute.arrays import Array, Namespace
 from compute.errors import InputError
+from compute.fused import exp_of_gap
 from compute.meaning import Part, Problem
 from compute.plain import mean_value
 from compute.select import clean, finite, leaks
@@ -187,13 +188,10 @@ class _State:
         if self.base2:
             top[self.safe[here]] = 0
         base = xp.where(top == -math.inf, self.kind(0), top)
-        s -= base
         fade = before - base
-        if self.base2:
-            s *= self.rest[here]
-            fade *= self.rest[here]
-        self.exp(s, out=s)
-        self.sums[here] *= self.exp(fade)
+        rest = self.rest[here] if self.base2 else None
+        exp_of_gap(xp, s, base, rest)
+        self.sums[here] *= self.exp(fade if rest is None else fade * rest)
         self.top[here] = top
 
     def _add(self, weights: Array, values: Array, rows: slice, cols: slice, here: slice) -> None:

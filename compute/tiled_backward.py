@@ -18,6 +18,7 @@ import numpy as np
 
 from compute import tiled
 from compute.arrays import Array, Namespace
+from compute.fused import exp_of_gap, weighted_gap
 from compute.meaning import Part, Problem
 from compute.select import finite, weigh_signed
 from compute.threads import count, run
@@ -188,8 +189,7 @@ class _Head:
         bias = part.bias(rows, cols)
         if bias is not None:
             p += bias
-        p -= top
-        xp.exp(p, out=p)
+        exp_of_gap(xp, p, top, None)
         if hidden is not None:
             xp.copyto(p, kind(0), where=hidden)
         xp.matmul(grad_out, values.T, out=ds)
@@ -200,8 +200,7 @@ class _Head:
             ds *= drop
             xp.copyto(ds, kind(0), where=drop == 0)
         self._add(self.dv[cols], used.T, grad_out, seen, back=True)
-        ds -= delta
-        ds *= p
+        weighted_gap(xp, ds, delta, p)
         if hidden is not None:
             xp.copyto(ds, kind(0), where=hidden)
         if self.sums.dbias is not None:

@@ -183,6 +183,12 @@ def test_reduced_products(rng):
     assert errors["exact"] <= accumulation
     assert errors["bf16x3"] <= 2.0**-14 + accumulation
     assert 2.0**-14 < errors["tf32"] <= 2.0**-10 + 2.0**-22 + accumulation
+
+    def tf32(x):
+        bits = x.view(np.uint32)
+        return ((bits + 0x0FFF + ((bits >> 13) & 1)) & 0xFFFFE000).astype(np.uint32).view(np.float32)
+
+    assert (product(a, b, products="tf32") == tf32(a) @ tf32(b)).all()
     first, second = split_bf16(a)
     assert abs(first + second - a).max() <= 2.0**-16 * abs(a).max()
     half = product(a, b, accumulate="fp16")

@@ -66,10 +66,13 @@ MUTANTS = [
     ("plain", "return p * drop, kept", "return p, kept"),
     ("plain", "dv = dv + mean_gradient(part, grad_out, empty)", "pass"),
     # compute.tiled
-    ("tiled", "self.sums[here] *= self.exp(fade)", "pass"),
+    ("tiled", "self.sums[here] *= self.exp(fade if", "self.sums[here] *= self.exp(0 * fade if"),
     ("tiled", "top = xp.maximum(before, s.max(axis=-1, keepdims=True))", "top = s.max(axis=-1, keepdims=True) + 0 * before"),
-    ("tiled", "fade *= self.rest[here]", "pass"),
-    ("tiled", "s *= self.rest[here]", "pass"),
+    ("tiled", "fade if rest is None else fade * rest", "fade"),
+    ("fused", "s *= rest", "pass"),
+    ("fused", "s -= base", "s += base"),
+    ("fused", "grad -= delta", "pass"),
+    ("fused", "grad *= weight", "pass"),
     ("tiled", "top[self.safe[here]] = 0", "pass"),
     ("tiled", "xp.copyto(weights, self.kind(0), where=~allowed)", "pass"),
     ("tiled", "xp.copyto(weights, self.kind(-math.inf), where=~allowed)", "pass"),
@@ -84,8 +87,7 @@ MUTANTS = [
     ("tiles", "yield slice(max(start, lo), min(start + self.cols, hi))", "yield slice(max(start, lo), min(start + self.cols, hi - 1))"),
     ("tiles", "range(lo - lo % self.cols, hi, self.cols)", "range(lo, hi - lo % self.cols, self.cols)"),
     # compute.tiled_backward
-    ("tiled_backward", "ds -= delta", "pass"),
-    ("tiled_backward", "ds *= p\n", "ds *= used\n"),
+    ("tiled_backward", "weighted_gap(xp, ds, delta, p)", "weighted_gap(xp, ds, delta, used)"),
     ("tiled_backward", "ds *= slope", "pass"),
     ("tiled_backward", "delta -= grad_lse", "delta += grad_lse"),
     ("tiled_backward", "self._add(self.dv[cols], used.T", "self._add(self.dv[cols], p.T"),
@@ -121,8 +123,8 @@ HARD = [
 ]  # fmt: skip
 
 
-def install(monkeypatch, module: str, old: str, new: str) -> None:
-    """Put a changed copy of compute.<module> wherever the package uses the original."""
+def install(monkeypatch, module: str, old: str, new: str, users=()) -> None:
+    """Put a changed copy of compute.<module> wherever the package, or another user, has the original."""
     path = ROOT / f"{module}.py"
     source = path.read_text(encoding="utf-8")
     assert old in source, f"{module} no longer has the line {old!r}"
@@ -133,15 +135,18 @@ def install(monkeypatch, module: str, old: str, new: str) -> None:
     monkeypatch.setitem(sys.modules, name, changed)
     exec(compile(source.replace(old, new), str(path), "exec"), changed.__dict__)
     own = {id(value): key for key, value in vars(original).items() if getattr(value, "__module__", None) == name}
-    for other in [m for n, m in list(sys.modules.items()) if n.startswith("compute.") and m is not original]:
+    package = [m for n, m in list(sys.modules.items()) if n.startswith("compute.") and m is not original]
+    for other in [*package, *users]:
         for key, value in list(vars(other).items()):
             if value is original:
                 monkeypatch.setattr(other, key, changed)
             elif id(value) in own:
                 monkeypatch.setattr(other, key, getattr(changed, own[id(value)]))
-    tiles = sys.modules["compute.tiles"] if module != "tiles" else changed
-    shape = tiles.Plan(rows=TINY.rows, cols=TINY.cols, band=TINY.band)
-    calls = sys.modules["compute.calls"]
+
+
+def small_tiles(monkeypatch) -> None:
+    """Tiles of a few keys, in whatever module now plans them."""
+    calls, shape = sys.modules["compute.calls"], sys.modules["compute.tiles"].Plan(TINY.rows, TINY.cols, TINY.band)
     for user in (calls.tiled, calls.tiled_backward, calls.tiled_backward.tiled):
         monkeypatch.setattr(user, "plan", lambda problem: shape)
 
@@ -226,6 +231,7 @@ def seen_by_hard_inputs() -> bool:
 @pytest.fixture
 def tiny_tiles(monkeypatch):
     install(monkeypatch, "tiles", "class Plan", "class Plan")
+    small_tiles(monkeypatch)
 
 
 def test_the_battery_accepts_the_package_itself(tiny_tiles):
@@ -236,6 +242,7 @@ def test_the_battery_accepts_the_package_itself(tiny_tiles):
 @pytest.mark.parametrize(("module", "old", "new"), MUTANTS, ids=[f"{m}-{i}" for i, (m, _, _) in enumerate(MUTANTS)])
 def test_a_faulty_line_is_seen(module, old, new, monkeypatch):
     install(monkeypatch, module, old, new)
+    small_tiles(monkeypatch)
     with np.errstate(all="ignore"):
         assert seen_by_the_battery()
 
@@ -243,5 +250,6 @@ def test_a_faulty_line_is_seen(module, old, new, monkeypatch):
 @pytest.mark.parametrize(("module", "old", "new"), HARD, ids=[f"{m}-{i}" for i, (m, _, _) in enumerate(HARD)])
 def test_a_faulty_guard_is_seen(module, old, new, monkeypatch):
     install(monkeypatch, module, old, new)
+    small_tiles(monkeypatch)
     with np.errstate(all="ignore"):
         assert seen_by_hard_inputs()
