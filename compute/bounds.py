@@ -8,6 +8,7 @@ adversary exceeds them.
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
@@ -16,6 +17,8 @@ from numpy.typing import NDArray
 
 from compute import worst_gradients
 from compute.errors import InputError
+from compute.expected import expected
+from compute.expected import total as quadratic
 from compute.heads import F64, Heads, exact64, split
 from compute.roundings import Algorithm, Eager, Flash, limits
 from compute.spec import Spec
@@ -24,6 +27,7 @@ from compute.worst_case import forward
 __all__ = ["Eager", "Flash", "Tolerance", "tolerance"]
 
 Kind = Literal["worst", "expected", "probable"]
+MISS = 1e-3  # chance that "probable" is exceeded anywhere, if errors are normal and independent
 
 
 @dataclass(frozen=True)
@@ -95,6 +99,9 @@ def tolerance(
     Eager(...), by default Flash() in float32.
     Source of the method: compute/bounds.md, with the any-order dot-product bound of Jeannerod and Rump (2013).
 
+    kind: "worst" is proved; "expected" is the root mean square of a model of random roundings (its sources add up in
+    quadrature); "probable" is that times √(2 ln(2N/0.001)) for N elements: exceeded by an adversary, hardly by chance.
+
     Raises InputError for shapes that don't fit, and for an unknown kind.
 
     >>> import numpy as np
@@ -106,18 +113,23 @@ def tolerance(
     algorithm = Flash() if algorithm is None else algorithm
     if not isinstance(algorithm, (Flash, Eager)):
         raise InputError(f"algorithm is {algorithm!r}: expected Flash(...) or Eager(...)")
-    if kind != "worst":
-        raise InputError(f"kind is {kind!r}: expected 'worst'")
+    if kind not in ("worst", "expected", "probable"):
+        raise InputError(f"kind is {kind!r}: expected 'worst', 'expected' or 'probable'")
+    if kind != "worst" and grad_output is not None:
+        raise InputError(f"kind is {kind!r} and grad_output is given: gradients have a worst-case tolerance only")
     heads = split(q, k, v, spec, **arrays)
     parts, flags = [], []
     for head in heads:
-        got, flag = forward(head, algorithm)
+        got, flag = forward(head, algorithm) if kind == "worst" else expected(head, algorithm)
         parts.append(got)
         flags.append(flag)
     names = ("scores", "exp", "cast", "sums", "output", "underflow")
     axes = (heads.problem.n, heads.problem.v.shape[-1])
     overflow = np.asarray(heads.join(flags, axes), dtype=bool)
-    total = np.where(overflow, np.inf, heads.join([p.total for p in parts], axes))
+    whole = heads.join([p.total if kind == "worst" else quadratic(p) for p in parts], axes)
+    if kind == "probable":
+        whole = whole * math.sqrt(2 * math.log(2 * max(whole.size, 1) / MISS))
+    total = np.where(overflow, np.inf, whole)
     sources = {name: heads.join([getattr(p, name) for p in parts], axes) for name in names}
     gradients = {} if grad_output is None else _gradients(heads, algorithm, grad_output, kind)
     return Tolerance(total, sources, overflow, algorithm, kind, gradients)

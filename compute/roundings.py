@@ -7,6 +7,7 @@ Does not: compute anything on arrays (`compute.bounds` does), nor run the algori
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from typing import Literal
 
@@ -81,6 +82,18 @@ def product_unit(products: str) -> float:
         c = limits("bfloat16").unit
         return (c + c * c) ** 2 + 2 * c * c + c**4
     raise InputError(f"products is {products!r}: expected 'exact', 'tf32' or 'bf16x3'")
+
+
+def dot_error(unit: float, length: float, products: str) -> float:
+    """(S1) of compute/bounds.md: relative to Σ|a||b|, rounded products included; bf16x3 adds up three sums.
+
+    Its three kept products add up to at most (1 + c)²(1 + 2c) ≤ 1 + 5c times |a||b|.
+    """
+    split = products == "bf16x3"
+    paths = math.expm1((length + 2 * split) * math.log1p(unit)) * (1 + 2.0**-50)
+    if split:
+        return paths * (1 + 5 * limits("bfloat16").unit) + product_unit(products)
+    return (1 + paths) * (1 + product_unit(products)) - 1
 
 
 @dataclass(frozen=True)

@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from compute.heads import F64, Head
-from compute.roundings import Algorithm, Eager, Flash, Limits, limits, product_unit
+from compute.roundings import Algorithm, Eager, Flash, Limits, dot_error, limits, product_unit
 
 U = 2.0**-53
 ROWS = 128
@@ -111,7 +111,7 @@ def score_errors(head: Head, alg: Algorithm, units: Units, rows: slice) -> Score
     # (S1) the sum over channels; (S2) the scale, wherever it is applied
     exact_scale = d == 0 or (head.scale.error == 0 and math.frexp(tau)[0] in (0.5, 0.0))
     u_tau = 0.0 if exact_scale else u + head.scale.error
-    dot = (1 + growth(u, d)) * (1 + units.products) - 1
+    dot = dot_error(u, d, alg.products)
     below = d * tiny * (1 + tau) + tau * 2 * d * units.products * limits("bfloat16").tiny * (np.abs(q).max(initial=0.0))
     below = below + tau * 2 * d * units.products * limits("bfloat16").tiny * np.abs(k).max(initial=0.0)
     side_format = limits(alg.scale_format) if alg.scale_format is not None else units.acc
@@ -289,7 +289,7 @@ def _rows(head: Head, alg: Algorithm, units: Units, rows: slice) -> tuple[dict[s
             by_cast, small_cast = by_cast * after, small_cast * after
 
     # (Q1) sums and division
-    value_unit = (1 + growth(units.u, units.n_value)) * (1 + units.products) - 1
+    value_unit = dot_error(units.u, units.n_value, alg.products)
     operations = 2 * m_keys + 2 * units.blocks
     kappa = (underflow_unit * column + operations * units.tiny / _units_of_sum(alg, least)) * grow
     kappa = kappa + units.products * 4 * m_keys * limits("bfloat16").tiny / least
@@ -323,7 +323,9 @@ def _shift_error(alg: Algorithm, units: Units, s: F64, top: F64, distance: F64) 
     if isinstance(alg, Flash):
         error = units.u * distance
         if alg.base2:
-            error = error + 5 * units.u * distance + units.u * (np.maximum(np.abs(s), np.abs(top)) + distance)
+            # a rounded maximum times c meets an exact one in every later rescaling, also of an unchanged maximum
+            reach = np.maximum(np.abs(s), np.abs(top)) + distance
+            error = error + 5 * units.u * distance + units.blocks * units.u * reach
         return error
     if not alg.shifted:
         return np.zeros_like(distance)
@@ -338,6 +340,8 @@ def _rescales(alg: Algorithm, s: F64, keep: NDArray[np.bool_], worst: F64) -> F6
     n, m = s.shape
     if not isinstance(alg, Flash) or m <= alg.block:
         return np.zeros((n, 1))
+    if alg.base2:
+        return np.full((n, 1), float(-(-m // alg.block) - 1))
     count, running = np.zeros(n), np.full(n, -np.inf)
     kept = np.where(keep, s, -np.inf)
     for j in range(0, m, alg.block):

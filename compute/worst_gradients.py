@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from compute.heads import F64, Head
-from compute.roundings import Algorithm, Eager, Flash, limits
+from compute.roundings import Algorithm, Eager, Flash, dot_error, limits
 from compute.worst_case import U, Units, forward, growth, score_errors
 
 NAMES = ("dq", "dk", "dv")
@@ -88,7 +88,7 @@ def _gradients(head: Head, alg: Algorithm, go: F64) -> dict[str, GradientBound]:
 
     # (H3) dP and D
     ago, av = np.abs(go), np.abs(head.v)
-    dot = growth(u, d_v) * (1 + units.products) + units.products
+    dot = dot_error(u, d_v, alg.products)
     e_dp = dot * (ago @ av.T) * slack + 2 * d_v * units.tiny
     dp = go @ head.v.T
     stored = units.store if isinstance(alg, Eager) else None
@@ -146,7 +146,7 @@ def _gradients(head: Head, alg: Algorithm, go: F64) -> dict[str, GradientBound]:
         pieces = {name: factor * (part @ right) * slack for name, part in left.items()}
         magnitude = factor * (size @ right) * slack
         reach = magnitude + sum(pieces.values())
-        step = (1 + growth(u, length + 2)) * (1 + units.products) * (1 + extra) - 1
+        step = (1 + dot_error(u, length + 2, alg.products)) * (1 + extra) - 1
         sums = pieces.get("sums", 0.0) + step * reach + (length * units.tiny + units.tiny) * (1 + factor)
         pieces["sums"] = sums
         pieces["output"] = out_u * (reach + step * reach) + units.out.tiny

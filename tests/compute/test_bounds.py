@@ -11,6 +11,8 @@ import pytest
 
 import compute.bounds
 from compute.bounds import Eager, Flash, tolerance
+from compute.certificate import certify
+from compute.emulate import emulated_attention
 from compute.errors import InputError
 from compute.roundings import limits, product_unit
 from compute.spec import Spec
@@ -271,7 +273,9 @@ def test_unknown_algorithm() -> None:
 def test_labels_of_text_and_code_are_the_same() -> None:
     home = Path(compute.bounds.__file__).parent
     in_text = set(re.findall(r"\(([A-Z]\d)\)", (home / "bounds.md").read_text(encoding="utf-8")))
-    code = "".join((home / name).read_text(encoding="utf-8") for name in ("worst_case.py", "worst_gradients.py"))
+    code = "".join(
+        (home / name).read_text(encoding="utf-8") for name in ("worst_case.py", "worst_gradients.py", "expected.py")
+    )
     assert in_text == set(re.findall(r"\(([A-Z]\d)\)", code))
 
 
@@ -329,3 +333,58 @@ def test_gradients_of_shared_keys_have_the_shape_of_the_keys() -> None:
     tol = tolerance(q, k, v, algorithm=Flash(), grad_output=go).gradients
     assert tol["dq"].total.shape == q.shape
     assert tol["dk"].total.shape == tol["dv"].total.shape == k.shape
+
+
+@pytest.mark.parametrize("fmt", ["float32", "float16", "bfloat16"])
+@pytest.mark.parametrize("style", ["flash", "base2", "eager", "library"])
+def test_expected_error_is_what_runs_show(style: str, fmt: str) -> None:
+    """Within 1.5 of the declared order, within 2.5 of a library's (here one unblocked product of NumPy's)."""
+    rng = np.random.default_rng(3)
+    n, m, d, stored = 24, 512, 32, None if fmt == "float32" else fmt
+    for spread in (0.3, 1.0, 3.0):
+        q, k, v = rng.standard_normal((n, d)) * spread, rng.standard_normal((m, d)), rng.standard_normal((m, 8))
+        q, k, v = (quant(x, fmt) for x in (q, k, v))
+        if style in ("flash", "base2"):
+            alg = Flash(weights=fmt, output=fmt, block=64, base2=style == "base2")
+        else:
+            alg = Eager(weights=fmt, output=fmt, scores=stored)
+        if style == "library":
+            got = eager(q, k, v, fmt=stored, weights=fmt, output=fmt)
+        else:
+            got = emulated_attention(*(x.astype(F32) for x in (q, k, v)), algorithm=alg)
+        exact = certify(q, k, v, tier="norm").output.mid
+        tol = tolerance(q, k, v, algorithm=alg, kind="expected")
+        ratio = np.sqrt(np.mean(tol.total**2) / np.mean((got - exact) ** 2))
+        limit = 2.5 if style == "library" else 1.5
+        assert 1 / limit < ratio < limit, (spread, ratio)
+        probable = tolerance(q, k, v, algorithm=alg, kind="probable")
+        assert probable.allows(got, exact).all()
+        assert (probable.total <= 10 * tol.total).all()
+        np.testing.assert_allclose(np.sqrt(sum(x**2 for x in tol.sources.values())), tol.total)
+
+
+def test_an_adversary_exceeds_the_expected_error_but_not_the_worst() -> None:
+    q, k, v, alg = np.zeros((1, 1)), np.zeros((48, 1)), np.ones((48, 1)), Eager(weights="e5m2")
+    y = eager(q, k, v, fmt=None, weights="float8_e5m2", output="float32")
+    assert abs(y[0, 0] - 1) > tolerance(q, k, v, algorithm=alg, kind="probable").total[0, 0]
+    assert abs(y[0, 0] - 1) <= tolerance(q, k, v, algorithm=alg).total[0, 0]
+
+
+def test_kinds_are_checked() -> None:
+    with pytest.raises(InputError, match="kind"):
+        tolerance(np.eye(2), np.eye(2), np.eye(2), kind="hopeful")  # type: ignore[arg-type]
+    with pytest.raises(InputError, match="worst-case"):
+        tolerance(np.eye(2), np.eye(2), np.eye(2), kind="expected", grad_output=np.eye(2))
+
+
+def test_base2_rescaling_by_an_unchanged_maximum_is_in_the_bound() -> None:
+    """The multiply-add of a rounded and an exact maximum is not 0: each of many blocks is off the same way."""
+    q, k = np.full((1, 1), 97.3), np.zeros((2048, 1))
+    k[0], k[1:] = 1.0, 0.93
+    v = np.ones((2048, 1))
+    v[1024:] = -1
+    q, k, v = (quant(x, "float32") for x in (q, k, v))
+    alg = Flash(block=8, base2=True)
+    got = emulated_attention(*(x.astype(F32) for x in (q, k, v)), algorithm=alg)
+    exact = certify(q, k, v).output
+    assert tolerance(q, k, v, algorithm=alg).allows(got, exact.mid, exact.rad).all()
