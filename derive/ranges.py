@@ -164,36 +164,35 @@ def _faulhaber(p: int, n: Poly) -> Poly:
 
 
 def undo_shift(mono: Mono) -> Poly | None:
-    """f(j + m) summed over j = f(j) summed over the shifted range: prefer bare binders in the body. None: no change."""
-    for b in mono.binders:
-        places = [x for x in _occurrences(mono) if b in x.free]
-        current = _strange(places, b)
-        if not current:
-            continue
-        own = set(mono.binders) - {b}
+    """f(j + m) summed over j = f(j) summed over the shifted range: prefer bare indices in the body. None: no change.
+
+    Each change makes the indices that aren't bare fewer, or the term's key smaller with as many of them, so it ends.
+    """
+    here: tuple[int, str] | None = None
+    for b in sorted(mono.binders):
         options: dict[Ix, Poly] = {}
-        for place in places:
+        for place in _occurrences(mono):
             linear = place.linear_in(b)
-            if linear is None or abs(linear[0]) != 1 or linear[1].free & own or place.as_variable() == b:
+            if linear is None or abs(linear[0]) != 1 or place.as_variable() == b:
                 continue
             value = Ix.var(b) - linear[1] if linear[0] == 1 else linear[1] - Ix.var(b)
-            options[value] = _bound(
-                substitute(Mono((), mono.bounds, mono.equations, mono.factors, mono.argument), {b: value}),
-                mono.binders,
-            )
-        here = (current, name_binders(mono).key)
+            if value not in options:
+                open_term = Mono((), mono.bounds, mono.equations, mono.factors, mono.argument)
+                options[value] = _bound(substitute(open_term, {b: value}), mono.binders)
         for new in options.values():
             if len(new.terms) != 1:
                 continue
+            here = here or (_strange(mono), name_binders(mono).key)
             candidate = new.terms[0][0]
-            count = _strange([x for x in _occurrences(candidate) if b in x.free], b)
-            if (count, name_binders(candidate).key) < here:
+            if (_strange(candidate), name_binders(candidate).key) < here:
                 return new
     return None
 
 
-def _strange(places: list[Ix], binder: str) -> int:
-    return sum(1 for x in places if x.as_variable() != binder)
+def _strange(mono: Mono) -> int:
+    """How many indices mention one of the term's binders and aren't a bare variable."""
+    own = set(mono.binders)
+    return sum(1 for x in _occurrences(mono) if x.free & own and x.as_variable() is None)
 
 
 def _occurrences(mono: Mono) -> Iterator[Ix]:
@@ -297,27 +296,24 @@ def point_options(table: Mapping[Mono, Fraction]) -> Iterator[tuple[Mono, Mono, 
 
     sign 1: term + point = moved (the range grows); sign −1: term − point = moved (it shrinks).
     """
-    for mono in sorted((m for m in table if m.binders), key=lambda m: m.key):
-        if not _has_smaller(mono, table):
+    for mono in sorted((m for m in table if m.bounds), key=lambda m: m.key):
+        if not _has_point(mono, table):
             continue
-        for b in mono.binders:
-            for cut in sorted((x for x in mono.bounds if b in x.free), key=lambda x: x.key):
-                linear = cut.linear_in(b)
-                if linear is None or abs(linear[0]) != 1:
-                    continue
-                others = mono.bounds - {cut}
-                for sign, step in ((1, 1), (-1, 0)):
-                    at_point = Mono(
-                        mono.binders, others, mono.equations | {cut.plus(step)}, mono.factors, mono.argument
-                    )
-                    moved = Mono(mono.binders, others | {cut.plus(sign)}, mono.equations, mono.factors, mono.argument)
-                    yield mono, moved, at_point, sign
+        for cut in sorted(mono.bounds, key=lambda x: x.key):
+            others = mono.bounds - {cut}
+            for sign, step in ((1, 1), (-1, 0)):
+                at_point = Mono(mono.binders, others, mono.equations | {cut.plus(step)}, mono.factors, mono.argument)
+                moved = Mono(mono.binders, others | {cut.plus(sign)}, mono.equations, mono.factors, mono.argument)
+                yield mono, moved, at_point, sign
 
 
 def _signature(mono: Mono) -> tuple[str, ...]:
     return tuple(sorted(f"{a.kind}:{a.name}^{p}" for a, p in mono.factors if a.kind != "var"))
 
 
-def _has_smaller(mono: Mono, table: Mapping[Mono, Fraction]) -> bool:
-    mine = _signature(mono)
-    return any(len(m.binders) < len(mono.binders) and _signature(m) == mine for m in table)
+def _has_point(mono: Mono, table: Mapping[Mono, Fraction]) -> bool:
+    """Whether some term could be this one at a point: the same factors under fewer binders or more equations."""
+    mine, binders, equations = _signature(mono), len(mono.binders), len(mono.equations)
+    return any(
+        (len(m.binders) < binders or len(m.equations) > equations) and _signature(m) == mine for m in table if m != mono
+    )
