@@ -29,6 +29,7 @@ from verify.checking.result import CheckResult, Class, Convention, Finding
 from verify.checking.runner import Subject
 from verify.checking.shrink import shown, shrink
 from verify.checking.specs import Declared
+from verify.checking.statistics import suspicious
 from verify.checking.values import Answer, Violation, answer, comparable, differences, metadata
 from verify.checking.variants import VARIANTS, groups
 from verify.errors import UsageError
@@ -107,7 +108,8 @@ class Session:
                     self._broken(one.broken)
             if "grad" in self.setting.has and (self.plan.gradients or self.subject.profile.like == "numpy"):
                 self._gradients()
-            # G
+            if self.plan.statistics and all(f.verdict == "suspicious" for f in self.findings):
+                self._statistics()
         except Stop as stop:
             self.not_shown.insert(0, f"the run ended early: {stop}; what follows it was not asked")
         self._blind_spots()
@@ -190,6 +192,12 @@ class Session:
         ):
             verdict: Class = "proved wrong" if violation.rule in ("values", "non-finite") else "property broken"
             self._report(case, None, violation, verdict, text)
+
+    def _statistics(self) -> None:
+        suspects, figures, blind = suspicious(self.setting, self.plan, self._ask_lightly, self.judge, self.reading)
+        self.statistics = figures
+        self.not_shown += blind
+        self.findings += [replace(f, seed=self.plan.seed, replay=self._replay()) for f in suspects]
 
     # -- reporting --------------------------------------------------------------------------------------------------
 
