@@ -8,9 +8,13 @@ The bars: 15 ms a point, 60 ms for the maximum.
 from __future__ import annotations
 
 import statistics
+import sys
 import time
 from collections.abc import Callable, Iterable
+from pathlib import Path
 from typing import Any
+
+sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
 from derive import oracle, oracle_mixture
 from derive.oracle import expect

@@ -172,7 +172,7 @@ def power_of_n(step: Step) -> Verdict:
 
     numerator = sympy.fraction(sympy.together(rewrite(step.lhs) - rewrite(step.rhs)))[0]
     gens = sorted(numerator.free_symbols, key=str)
-    if not gens or sympy.Poly(sympy.expand(numerator), *gens).is_zero:
+    if sympy.Poly(sympy.expand(numerator), *gens).is_zero if gens else numerator == 0:
         return Verdict.proved("wherever both sides are defined", checkers=["coefficients"])
     return _rational(step.lhs, step.rhs, "wherever both sides are defined")
 

@@ -12,9 +12,11 @@ from typing import Any
 import sympy
 
 from derive.errors import StatementError
+from derive.gradient_nodes import Gradient, OwnKeyGradient, SelfGradient
 from derive.gradient_words import Key, from_one_input, independent, same
 from derive.oracle_rules import guarded, with_stated_error
-from derive.row_nodes import Gradient, HeadMean, SelfGradient, SelfMean
+from derive.power_sums import N
+from derive.row_nodes import HeadMean, SelfMean
 from derive.rules import rule
 from derive.step import Step
 from derive.verdict import Verdict
@@ -45,6 +47,57 @@ def gradient_traces(step: Step) -> Verdict:
         return Verdict.refuted(wrong[0], differences=wrong)
     scope = "all n, d_k, s and d_model, for keys of other tokens" if shared else "all n, d_k and s"
     return with_stated_error(step, Verdict.proved(scope, checkers=["coefficients of the traces"]))
+
+
+@rule("own-key")
+@guarded
+def own_key(step: Step) -> Verdict:
+    """What the token's own key adds to a mean squared gradient: n d_model times it tends to the right side.
+
+    ‖x_i‖² = z_i² + B_ii scales the whole row, z_i being the own standardised score and B_ii the own entry of the
+    Wishart matrix. To first order in 1/D the mean changes by Cov(‖x_i‖²/D, ·) of its slope in log σ² =: ∂. With
+    E[(z² - 1) f(z)] = E f''(z), E[(χ²_m - m) f] = 2 E[χ²_m f'], and all keys alike, E Σ_l ∂²/∂z_l² = 2(∂ + b) for a
+    part of degree 2b in z, and the Wishart part has degree a - b: together (2/(nD)) (∂ + w)(∂ + a) M, for a quantity of
+    degree 2a in the tokens that is weighed by ‖x_i‖^(2w). At D = ∞ the mean M is that of independent Q, K, V.
+    ∂ = (s/2) d/ds at fixed prefactors. (a, w): v (0, 0); S (1, 0); q (2, 0); k (1, 1); W_Q/D (2, 1); W_K/D (2, 1).
+    """
+    if step.relation != "limit" or len(step.lhs.atoms(OwnKeyGradient)) != 1:
+        return Verdict.unknown("expected the limit of n d_model (OwnKeyGradient - SelfGradient)")
+    (node,) = step.lhs.atoms(OwnKeyGradient)
+    of, n, d, s, width = node.args
+    if n != N or sympy.expand(step.lhs - N * width ** _WIDTH_POWER[of.name] * (node - SelfGradient(*node.args))) != 0:
+        return Verdict.unknown(
+            "expected n d_model (OwnKeyGradient - SelfGradient), over d_model for weights' gradients"
+        )
+    a, w = _DEGREES[of.name]
+    known = sympy.Integer(0)
+    for (body, _, _, query), coefficient in independent(_ALONE[of.name], n, d, s).items():
+        mean = HeadMean(body, n, d + query, s)
+        slope, curve = sympy.Derivative(mean, s), sympy.Derivative(mean, (s, 2))
+        step_twice = s**2 / 4 * curve + s / 4 * slope
+        known += 2 * coefficient * (step_twice + (w + a) * s / 2 * slope + w * a * mean)
+    if _same_linear(known, step.rhs):
+        return Verdict.proved("d_model → ∞ at fixed n, d_k and s", checkers=["coefficients of means and their slopes"])
+    return Verdict.refuted("the first-order change has other coefficients", right=str(known))
+
+
+# Degrees (a, w) of the rule, the power of d_model that keeps the limit finite, and the gradient at D = ∞: those of the
+# weights, over D, tend to the gradients of queries and keys, the latter with the queries' weight.
+_DEGREES = {"v": (0, 0), "S": (1, 0), "q": (2, 0), "k": (1, 1), "W_Q": (2, 1), "W_K": (2, 1)}
+_WIDTH_POWER = {"v": 1, "S": 1, "q": 1, "k": 1, "W_Q": 0, "W_K": 0}
+_ALONE = {"v": "v", "S": "S", "q": "q", "k": "k", "W_Q": "q", "W_K": "k"}
+
+
+def _same_linear(a: Any, b: Any) -> bool:
+    """Equality of two linear combinations of means and their derivatives, coefficients rational in the sizes."""
+    atoms = sorted((a - b).atoms(HeadMean, sympy.Derivative), key=sympy.default_sort_key)
+    derivatives = [x for x in atoms if isinstance(x, sympy.Derivative)]
+    means = [x for x in atoms if isinstance(x, HeadMean)]
+    plain = sympy.expand(a - b).xreplace({x: sympy.Dummy() for x in derivatives})
+    plain = plain.xreplace({x: sympy.Dummy() for x in means})
+    numerator = sympy.expand(sympy.fraction(sympy.together(plain))[0])
+    gens = sorted(numerator.free_symbols, key=str)
+    return bool(sympy.Poly(numerator, *gens).is_zero) if gens else bool(numerator == 0)
 
 
 def _read(side: Any, kind: Any, sizes: tuple[Any, ...]) -> dict[Key, Any]:

@@ -14,7 +14,7 @@ Three settings, chosen by the arguments:
 - `sigma`: n i.i.d. scores N(0, σ²) in a row.
 - `d_k` (and `scale`, 1/√d_k if left out): scores scale * q·k with standard normal components, q and keys independent.
 - `d_k` and `d_model`: self-attention from one X with standard normal entries and weights N(0, 1/d_model), the
-  setting of `derive.oracle_self_attention`, which states its one approximation.
+  setting of `derive.oracle_self_attention`, which states its one approximation; the error includes it.
 
 Observables of one row: sum_alpha, p2, p3, p4, p2_squared (E (Σα²)²), trace (E tr J = 1 - E p2), trace_squared,
 jacobian (E ‖J‖_F²), jacobian_direction (E ‖Jz‖², z the standardised scores), direction_form, direction_form_squared
@@ -74,13 +74,15 @@ def expect(
     scale: ArrayLike | None = None,
     d_model: ArrayLike | None = None,
     correlation: ArrayLike | None = None,
+    own_key: bool = True,
 ) -> Expectation:
     """The expectation of an observable (see the module's list) at every point of the broadcast arguments.
 
     n: number of keys, ≥ 1. sigma: standard deviation of the scores, ≥ 0. d_k: size of the head, > 0. scale: factor
     on q·k, 1/√d_k when left out. d_model: width of X. correlation: of the two rows' scores, for "overlap" alone.
-    Raises StatementError for an unknown observable, an impossible
-    size, or arguments that don't name one of the three settings.
+    own_key: with d_model, whether the token's own key is among the n (False: exact; True: to order 1/(n d_model), the
+    next order being part of the error). Raises StatementError for an unknown observable, an impossible size, or
+    arguments that don't name one of the three settings.
     """
     if observable not in observables():
         near = difflib.get_close_matches(observable, observables(), n=3, cutoff=0.4)
@@ -113,7 +115,9 @@ def expect(
         return _vectorised(lambda n, d, s: _finite_d_point(observable, n, d, s), n, d_k, scale)
     from derive import oracle_self_attention
 
-    return _vectorised(lambda n, d, s, m: oracle_self_attention.point(observable, n, d, s, m), n, d_k, scale, d_model)
+    return _vectorised(
+        lambda n, d, s, m: oracle_self_attention.point(observable, n, d, s, m, own_key), n, d_k, scale, d_model
+    )
 
 
 @dataclass(frozen=True)

@@ -85,7 +85,7 @@ _ORACLE = {
 }
 
 
-class _Mean(sympy.Function):
+class Mean(sympy.Function):
     """A mean over a random row; SymPy must not look into its first argument."""
 
     is_commutative = True
@@ -108,7 +108,7 @@ class _Mean(sympy.Function):
     def _weight(self, printer: Any) -> str:
         return ""
 
-    def setting(self) -> dict[str, float] | None:
+    def setting(self) -> dict[str, Any] | None:
         """Arguments of `derive.oracle.expect`, or None while a parameter is symbolic."""
         raise NotImplementedError
 
@@ -117,27 +117,27 @@ class _Mean(sympy.Function):
         return None if setting is None else sympy.Float(row_value(self.args[0], setting))
 
 
-class RowMean(_Mean):
+class RowMean(Mean):
     """RowMean(f, n, v): mean over n i.i.d. scores N(0, v)."""
 
     nargs = 3
 
-    def setting(self) -> dict[str, float] | None:
-        values = _floats(self.args[1:])
+    def setting(self) -> dict[str, Any] | None:
+        values = floats(self.args[1:])
         return None if values is None else {"n": values[0], "sigma": values[1] ** 0.5}
 
 
-class HeadMean(_Mean):
+class HeadMean(Mean):
     """HeadMean(f, n, d_k, s): mean over scores s q·k, q and n keys independent, standard normal, of size d_k."""
 
     nargs = 4
 
-    def setting(self) -> dict[str, float] | None:
-        values = _floats(self.args[1:])
+    def setting(self) -> dict[str, Any] | None:
+        values = floats(self.args[1:])
         return None if values is None else dict(zip(("n", "d_k", "scale"), values, strict=True))
 
 
-class SelfMean(_Mean):
+class SelfMean(Mean):
     """SelfMean(f, n, d_k, s, d_model, a, b): the same for self-attention from one X, with weights N(0, 1/d_model).
 
     a, b: degrees of freedom added to ‖u‖² and to ‖x_i‖² (see `derive.oracle_self_attention`): a mean weighted by
@@ -154,54 +154,19 @@ class SelfMean(_Mean):
         token = rf"\tfrac{{\|x_i\|^2}}{{{printer.doprint(width)}}}" if row == 2 else ""
         return (r"\|u\|^2" if along == 2 else "") + token
 
-    def setting(self) -> dict[str, float] | None:
-        values = _floats(self.args[1:])
+    def setting(self) -> dict[str, Any] | None:
+        values = floats(self.args[1:])
         names = ("n", "d_k", "scale", "d_model", "along", "row")
         return None if values is None else dict(zip(names, values, strict=True))
 
 
-class Gradient(_Mean):
-    """Gradient(of, n, d_k, s): mean squared norm of a gradient per row (or key) and per unit of d_v.
-
-    of: RowSymbol q, k, v or S, for dL/dq_i, dL/dk_j, dL/dv_j, dL/dS_i. Q, K, V and the upstream gradient are
-    independent with i.i.d. N(0, 1) entries.
-    """
-
-    nargs = 4
-
-    def _latex(self, printer: Any, exp: str | None = None) -> str:
-        name = {"q": "q_i", "k": "k_j", "v": "v_j", "S": "S_i", "W_Q": "W^Q", "W_K": "W^K"}[self.args[0].name]
-        under = ",".join(printer.doprint(a) for a in self._shown())
-        return rf"\frac{{1}}{{d_v}}\mathbb{{E}}_{{{under}}}\left\|\partial L/\partial {name}\right\|^2"
-
-    def setting(self) -> dict[str, float] | None:
-        values = _floats(self.args[1:])
-        return None if values is None else dict(zip(("n", "d_k", "scale", "d_model"), values, strict=False))
-
-    def _eval_evalf(self, prec: int) -> Any:
-        from derive.oracle import expect
-
-        setting = self.setting()
-        of = self.args[0].name
-        name = f"gradient_{'scores' if of == 'S' else of.lower()}"
-        return None if setting is None else sympy.Float(float(expect(name, **setting).value))
-
-
-class SelfGradient(Gradient):
-    """SelfGradient(of, n, d_k, s, d_model): the same for self-attention from one X (`derive.oracle_self_attention`).
-
-    of may also be W_Q or W_K: the squared Frobenius norm of dL/dW, divided by n d_v.
-    """
-
-    nargs = 5
-
-
-def _floats(arguments: tuple[Any, ...]) -> tuple[float, ...] | None:
+def floats(arguments: tuple[Any, ...]) -> tuple[float, ...] | None:
+    """The arguments as numbers, or None while one is symbolic."""
     numbers = [a.evalf(20) for a in arguments]
     return tuple(float(a) for a in numbers) if all(a.is_number for a in numbers) else None
 
 
-def row_value(body: Any, setting: dict[str, float]) -> float:
+def row_value(body: Any, setting: dict[str, Any]) -> float:
     """The oracle's value of a linear combination of the observables it knows."""
 
     def mean(name: str) -> float:
@@ -225,7 +190,7 @@ def row_value(body: Any, setting: dict[str, float]) -> float:
     return total
 
 
-class RowMedian(_Mean):
+class RowMedian(Mean):
     """RowMedian(f, n, v): median of f over n i.i.d. N(0, v) scores."""
 
     nargs = 3
@@ -234,14 +199,14 @@ class RowMedian(_Mean):
         text = rf"\operatorname{{median}}\left[{printer.doprint(self.args[0])}\right]"
         return text if exp is None else f"{text}^{{{exp}}}"
 
-    def setting(self) -> dict[str, float] | None:
+    def setting(self) -> dict[str, Any] | None:
         return None
 
     def _eval_evalf(self, prec: int) -> Any:
         return None  # no oracle: a median is not a mean
 
 
-class RowShare(_Mean):
+class RowShare(Mean):
     """RowShare(f, level, n, v): probability that f ≥ level, over n i.i.d. N(0, v) scores."""
 
     nargs = 4
@@ -249,14 +214,14 @@ class RowShare(_Mean):
     def _latex(self, printer: Any, exp: str | None = None) -> str:
         return rf"\mathbb{{P}}\left[{printer.doprint(self.args[0])}\ge {printer.doprint(self.args[1])}\right]"
 
-    def setting(self) -> dict[str, float] | None:
+    def setting(self) -> dict[str, Any] | None:
         return None
 
     def _eval_evalf(self, prec: int) -> Any:
         return None
 
 
-class RowOverlap(_Mean):
+class RowOverlap(Mean):
     """RowOverlap(n, v, rho): mean of Σ_k α_k β_k over two rows of n scores N(0, v), x_k and x'_k of correlation rho."""
 
     nargs = 3
@@ -266,8 +231,8 @@ class RowOverlap(_Mean):
         under = ",".join(printer.doprint(a) for a in self.args[1:])
         return rf"\mathbb{{E}}_{{{under}}}\left[{{\textstyle\sum_k}}\alpha_k\beta_k\right]"
 
-    def setting(self) -> dict[str, float] | None:
-        values = _floats(self.args)
+    def setting(self) -> dict[str, Any] | None:
+        values = floats(self.args)
         return None if values is None else {"n": values[0], "sigma": values[1] ** 0.5, "correlation": values[2]}
 
     def _eval_evalf(self, prec: int) -> Any:
@@ -277,7 +242,7 @@ class RowOverlap(_Mean):
         return None if setting is None else sympy.Float(float(expect("overlap", **setting).value))
 
 
-class CosMean(_Mean):
+class CosMean(Mean):
     """CosMean(f, d): mean of f over c = cos of the angle between two independent uniform directions in d dimensions.
 
     f is a polynomial in the symbol `COS`.
@@ -288,14 +253,14 @@ class CosMean(_Mean):
     def _shown(self) -> tuple[Any, ...]:
         return tuple(self.args[1:])
 
-    def setting(self) -> dict[str, float] | None:
+    def setting(self) -> dict[str, Any] | None:
         return None
 
     def _eval_evalf(self, prec: int) -> Any:
         return None
 
 
-class GapTail(_Mean):
+class GapTail(Mean):
     """GapTail(t, n): probability that the two largest of n standard normals differ by more than t."""
 
     nargs = 2
@@ -305,13 +270,13 @@ class GapTail(_Mean):
         t, n = (printer.doprint(a) for a in self.args)
         return rf"\mathbb{{P}}\left[\delta_{{{n}}} \ge {t}\right]"
 
-    def setting(self) -> dict[str, float] | None:
+    def setting(self) -> dict[str, Any] | None:
         return None
 
     def _eval_evalf(self, prec: int) -> Any:
         from derive.oracle_order import gap_tail
 
-        values = _floats(self.args)
+        values = floats(self.args)
         return None if values is None else sympy.Float(gap_tail(*values))
 
 
@@ -350,7 +315,7 @@ class _Constant(sympy.Function):
         raise NotImplementedError
 
     def _eval_evalf(self, prec: int) -> Any:
-        values = _floats(self.args)
+        values = floats(self.args)
         return None if values is None else sympy.Float(self.number(values[0]))
 
 

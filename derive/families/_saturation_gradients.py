@@ -12,13 +12,12 @@ import sympy
 
 from derive.catalogue import Claim
 from derive.families._rows import INDEPENDENT, SELF, WIDTH, D, S, head, one_step, points
+from derive.gradient_nodes import Gradient, OwnKeyGradient, SelfGradient
 from derive.power_sums import N
-from derive.row_nodes import J2, JZ2, TR, ZJZ, Gradient, HeadMean, RowMean, RowSymbol, SelfGradient, SelfMean, mu, p
+from derive.row_nodes import J2, JZ2, TR, ZJZ, HeadMean, RowMean, RowSymbol, SelfMean, mu, p
 
-OWN_KEY = (
-    "the row's n keys are of other tokens (exact); with the own key among them, which shares ‖x_i‖ with the query, the "
-    "relative error is of order 1/(n d_model)"
-)
+OTHERS = "the row's n keys are of other tokens; for the effect of the own key see the claims …_own_key"
+OWN = "the token's own key is among the row's n keys; the next order is 1/d_model of what is stated"
 NAMES = {
     "q": ("the queries", "クエリ"),
     "k": ("the keys", "キー"),
@@ -30,7 +29,7 @@ NAMES = {
 
 
 def claims() -> list[Claim]:
-    return [*_independent(), *_self_attention(), *_limits(), _head_many_keys()]
+    return [*_independent(), *_self_attention(), *_own_key(), *_limits(), _head_many_keys()]
 
 
 def gradient(of: str, scale: Any = S) -> Any:
@@ -92,10 +91,10 @@ def _self_attention() -> list[Claim]:
             f"saturation.gradient_{of.lower() if of != 'S' else 'scores'}_self_attention",
             f"Mean squared gradient of {NAMES[of][0]} in self-attention from one X",
             f"一つの X による自己注意での{NAMES[of][1]}の勾配の平均二乗",
-            SelfGradient(RowSymbol(of), N, D, S, WIDTH),
+            own(SelfGradient, of),
             law,
             "gradient-traces",
-            given=(SELF, OWN_KEY),
+            given=(SELF, OTHERS),
             note={
                 "en": "As d_model → ∞ this is the law for independent Q, K, V. For the queries the excess is mainly "
                 "s² (d_k − 1) E[(tr J)²]/d_model: (tr J)² is near 1 where ‖J‖² is near 1/n, so at d_model = n it "
@@ -106,6 +105,44 @@ def _self_attention() -> list[Claim]:
         )
         for of, law in laws.items()
     ]
+
+
+def _own_key() -> list[Claim]:
+    """n d_model (own key among the keys, less keys of other tokens), as d_model → ∞: 2 (∂ + w)(∂ + a) of the means."""
+
+    def second(mean: Any, a: int, w: int) -> Any:
+        slope, curve = sympy.Derivative(mean, S), sympy.Derivative(mean, (S, 2))
+        return S**2 / 2 * curve + (S / 2 + (a + w) * S) * slope + 2 * a * w * mean
+
+    def queries(a: int, w: int) -> Any:
+        return S**2 * ((D - 1) * second(head(J2), a, w) + second(head(JZ2), a, w))
+
+    keys = HeadMean(J2, N, D + 2, S)
+    laws = {
+        "q": (queries(2, 0), WIDTH),
+        "k": (S**2 * D * second(keys, 1, 1), WIDTH),
+        "v": (second(head(p(2)), 0, 0), WIDTH),
+        "S": (second(head(J2), 1, 0), WIDTH),
+        "W_Q": (queries(2, 1), 1),
+        "W_K": (S**2 * D * second(keys, 2, 1), 1),
+    }
+    return [
+        one_step(
+            f"saturation.gradient_{of.lower() if of != 'S' else 'scores'}_own_key",
+            f"What the token's own key adds to the mean squared gradient of {NAMES[of][0]}",
+            f"自分自身のキーが{NAMES[of][1]}の勾配の平均二乗に与える変化",
+            N * width * (own(OwnKeyGradient, of) - own(SelfGradient, of)),
+            law,
+            "own-key",
+            relation="limit",
+            given=(SELF, OWN, "d_model → ∞ at fixed n, d_k, s"),
+        )
+        for of, (law, width) in laws.items()
+    ]
+
+
+def own(kind: Any, of: str) -> Any:
+    return kind(RowSymbol(of), N, D, S, WIDTH)
 
 
 def _limits() -> list[Claim]:

@@ -10,10 +10,11 @@ import sympy
 import derive
 from derive.catalogue import Claim
 from derive.errors import StatementError
+from derive.gradient_nodes import Gradient
 from derive.oracle_rules import law_error
 from derive.power_sums import N, V
 from derive.row_laws import FAMILIES, law_of, laws
-from derive.row_nodes import Gradient, HeadMean, RowMean, SelfMean, freezing, gap_median, mu, numeric
+from derive.row_nodes import HeadMean, RowMean, SelfMean, freezing, gap_median, mu, numeric
 from derive.rules import check_step
 from derive.step import Step
 from derive.verdict import Kind
@@ -161,6 +162,25 @@ def test_the_two_gradients_differ_by_what_the_law_says() -> None:
     excess = float(expect("trace_squared", n, d_k=d).value) * (d - 1) / d / width
     assert (shared - alone) == pytest.approx(excess, rel=0.1)
     assert q.name == "q"
+
+
+@pytest.mark.parametrize("of", ["q", "k", "v", "scores", "w_q", "w_k"])
+def test_own_key_limit_is_what_the_oracle_adds(of: str) -> None:
+    """The oracle takes slopes by the χ² identity; here they are differences of its values in the scale s."""
+    one = derive.claim(f"saturation.gradient_{of}_own_key")
+    point = {"n": 6.0, "d_k": 5.0, "s": 0.6, "d_model": 1e4}
+    s = next(x for x in one.rhs.free_symbols if x.name == "s")
+    h = 0.02
+
+    def slope(node: sympy.Derivative) -> sympy.Float:
+        f = [numeric(node.expr, {**point, "s": point["s"] + k * h}) for k in (-2, -1, 0, 1, 2)]
+        if node.derivative_count == 1:
+            return sympy.Float((f[0] - 8 * f[1] + 8 * f[3] - f[4]) / (12 * h))
+        return sympy.Float((-f[0] + 16 * f[1] - 30 * f[2] + 16 * f[3] - f[4]) / (12 * h * h))
+
+    assert all(node.variables[0] == s for node in one.rhs.atoms(sympy.Derivative))
+    limit = numeric(one.rhs.xreplace({node: slope(node) for node in one.rhs.atoms(sympy.Derivative)}), point)
+    assert numeric(one.lhs, point) == pytest.approx(limit, rel=5e-3)
 
 
 def test_laws_can_be_drawn() -> None:
