@@ -87,6 +87,7 @@ SCORE = _dot(lambda c: q[c], lambda c: k[c])
 
 # Abbreviations: S for scores, S2 for those of a second head, G for the Gram matrix of the tokens.
 COV_Q, COV_K, COV = (array(name, d_k, d_k) for name in ("Sigma_q", "Sigma_k", "C"))
+B_Q, B_K = array("b_Q", d_k), array("b_K", d_k)
 S, S2, G = array("S", n, n), array("S2", n, n), array("G", n, n)
 CROSS = array("S", n, m)
 
@@ -108,15 +109,29 @@ OTHER_HEAD = _attention(S2, V_Q, V_K)
 GRAM = Defined(G, (i, j), total(X[i, index("a")] * X[j, index("a")], index("a"), d_model))
 
 
-def biased_scores(deviation_q: Any, deviation_k: Any) -> tuple[Assumption, ...]:
-    """S = (X W_Q + b_Q)(X W_K + b_K)ᵀ with random biases of mean 0, and the laws of the biases."""
-    b_q, b_k = array("b_Q", d_k), array("b_K", d_k)
+def _biased() -> Defined:
     left, right = _projected(i, W_Q, "a"), _projected(j, W_K, "b")
-    return (
-        Defined(S, (i, j), _dot(lambda c: left(c) + b_q[c], lambda c: right(c) + b_k[c])),
-        RandomEntries((b_q,), mean_variance(0, deviation_q**2)),
-        RandomEntries((b_k,), mean_variance(0, deviation_k**2)),
-    )
+    return Defined(S, (i, j), _dot(lambda c: left(c) + B_Q[c], lambda c: right(c) + B_K[c]))
+
+
+# S = (X W_Q + b_Q)(X W_K + b_K)ᵀ.
+BIASED_SCORES = _biased()
+
+
+def random_biases(deviation_q: Any, deviation_k: Any) -> tuple[Assumption, ...]:
+    """Biased scores with random biases of mean 0."""
+    laws = (mean_variance(0, deviation**2) for deviation in (deviation_q, deviation_k))
+    return (BIASED_SCORES, *(RandomEntries((b,), law) for b, law in zip((B_Q, B_K), laws, strict=True)))
+
+
+def fixed_biases() -> tuple[Assumption, ...]:
+    """Biased scores with biases that are not random."""
+    return (BIASED_SCORES, FixedArray(B_Q), FixedArray(B_K))
+
+
+def length_squared(vector: Any) -> Any:
+    """‖b‖² = Σ_c b_c² for a vector of d_k components."""
+    return _dot(lambda c: vector[c], lambda c: vector[c])
 
 
 def squares_in_common(one: Any, other: Any) -> Any:

@@ -13,6 +13,8 @@ import sympy
 from derive.assumptions import AtLeast
 from derive.catalogue import Claim
 from derive.families._moments import (
+    B_K,
+    B_Q,
     CROSS,
     CROSS_SCORES,
     MU_X,
@@ -27,17 +29,19 @@ from derive.families._moments import (
     K,
     Q,
     S,
-    biased_scores,
     claim_of,
     d_k,
     d_model,
+    fixed_biases,
     fixed_tokens,
     h,
     i,
     j,
     l,
+    length_squared,
     m,
     n,
+    random_biases,
     random_tokens,
     row_variance_of,
     rows,
@@ -289,9 +293,10 @@ def tied_claims() -> list[Claim]:
 def bias_and_head_claims() -> list[Claim]:
     beta_q, beta_k = (sympy.Symbol(name, positive=True) for name in ("beta_q", "beta_k"))
     laws = (
-        *biased_scores(beta_q, beta_k),
+        *random_biases(beta_q, beta_k),
         *fixed_tokens(mean_variance(0, SIGMA_Q**2), mean_variance(0, SIGMA_K**2))[1:],
     )
+    fixed = (*fixed_biases(), *fixed_tokens(mean_variance(0, SIGMA_Q**2), mean_variance(0, SIGMA_K**2))[1:])
     return [
         claim_of(
             "variance.biases",
@@ -300,6 +305,17 @@ def bias_and_head_claims() -> list[Claim]:
             lhs=Variance(S[i, j]),
             rhs=d_k * (SIGMA_Q**2 * G[i, i] + beta_q**2) * (SIGMA_K**2 * G[j, j] + beta_k**2),
             laws=(*laws, *rows(i, j)),
+            source=HERE,
+        ),
+        claim_of(
+            "variance.fixed_biases",
+            en="Variance of a score over the weights, biases and tokens fixed",
+            ja="スコアの重みについての分散(バイアスとトークンは固定)",
+            lhs=Variance(S[i, j]),
+            rhs=d_k * UNIT * G[i, i] * G[j, j]
+            + SIGMA_Q**2 * G[i, i] * length_squared(B_K)
+            + SIGMA_K**2 * G[j, j] * length_squared(B_Q),
+            laws=(*fixed, *rows(i, j)),
             source=HERE,
         ),
         claim_of(

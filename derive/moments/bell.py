@@ -24,8 +24,11 @@ def bag_of(items: Counter[Any]) -> Bag:
     return tuple(sorted(((x, c) for x, c in items.items() if c), key=lambda pair: str(pair[0])))
 
 
-def moments_of_sums(bag: Bag, copies: Poly, one: Callable[[Bag], Poly]) -> Poly:
-    """E Π Y for sums Y = Σ_{c=1..d} y(c) of independent copies; one(bag) is E Π y for a single copy, copies is d."""
+def moments_of_sums(bag: Bag, over: Callable[[Poly], Poly], one: Callable[[Bag], Poly]) -> Poly:
+    """E Π Y for sums Y = Σ_c y(c) of independent terms; one(bag) is E Π y(c) at one c.
+
+    over(κ) is Σ_c κ(c): d times κ for d terms that are alike; a sum where fixed numbers make them differ.
+    """
     moments: dict[Bag, Poly] = {}
     cumulants: dict[Bag, Poly] = {}
     single = cache(one)
@@ -35,7 +38,7 @@ def moments_of_sums(bag: Bag, copies: Poly, one: Callable[[Bag], Poly]) -> Poly:
             return algebra.constant(1)
         if whole not in moments:
             terms = [
-                algebra.scale(algebra.multiply(algebra.multiply(copies, cumulant(block)), moment(rest)), ways)
+                algebra.scale(algebra.multiply(over(cumulant(block)), moment(rest)), ways)
                 for block, rest, ways in _blocks(whole)
             ]
             moments[whole] = algebra.add(*terms)

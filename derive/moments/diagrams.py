@@ -31,8 +31,12 @@ _Union = tuple[int, int]
 
 @dataclass(frozen=True)
 class _Slot:
-    """One random entry: the copy of the piece it stands in, its member in the family, its index nodes."""
+    """One random entry: the copy of the piece it stands in, its member in the family, its index nodes.
 
+    number: its own, since an entry that is squared stands there twice, alike in all else.
+    """
+
+    number: int
     copy: int
     member: int
     nodes: tuple[int, ...]
@@ -94,7 +98,7 @@ class _Diagram:
             self.fixed.append((factor.array, nodes))
         else:
             family, member = place
-            self.slots[family].append(_Slot(copy, member, nodes))
+            self.slots[family].append(_Slot(len(self.slots[family]), copy, member, nodes))
 
     def can_join(self, a: _Slot, b: _Slot) -> bool:
         """False when the entries stand in rows that are known to differ."""

@@ -53,6 +53,17 @@ class _Form:
     size: Any
 
 
+@dataclass(frozen=True)
+class _Held:
+    """An entry of a fixed array at a place of the layer. indices: its free indices, None where the layer's axis is."""
+
+    array: Any
+    indices: tuple[Any, ...]
+
+    def at(self, place: Any) -> Any:
+        return self.array[tuple(place if i is None else i for i in self.indices)]
+
+
 def expect_by_layers(polynomial: Polynomial, model: Model) -> Any:
     """E of a polynomial in pieces, expanded. Raises NotLayered where the route does not apply.
 
@@ -167,12 +178,13 @@ def _family(factor: Factor, model: Model) -> int | None:
 
 def _expect_product(product: Product, model: Model) -> Poly:
     random = Counter({p: c for p, c in product if any(model.place(f.array) is not None for f in p.factors)})
+    if len(random) < len(product):
+        # Pieces of fixed arrays alone are numbers; the diagrams put them into one form.
+        numbers = frozenset((p, c) for p, c in product if p not in random)
+        value = algebra.polynomial_of(expect_by_diagrams({numbers: sympy.S.One}, model))
+        return algebra.multiply(value, _expect_product(frozenset(random.items()), model))
     if not random:
-        if product:
-            raise NotLayered("no random entry")
         return algebra.constant(1)
-    if {p for p, _ in product} - set(random):
-        raise NotLayered("pieces without any random entry stand beside random ones")
     if all(not p.sizes for p in random):
         bag = bag_of(Counter({_entry_form(p, model): c for p, c in random.items()}))
         return _joint_moment(bag, model)
@@ -181,13 +193,33 @@ def _expect_product(product: Product, model: Model) -> Poly:
 
     def one(bag: Bag) -> Poly:
         flat: Counter[Any] = Counter()
+        held = algebra.constant(1)
         for piece, times in bag:
             for form in forms[piece]:
-                flat[form] += times
-        return _joint_moment(bag_of(flat), model)
+                if isinstance(form, _Held):
+                    held = algebra.multiply(held, algebra.generator(form, times))
+                else:
+                    flat[form] += times
+        return algebra.multiply(held, _joint_moment(bag_of(flat), model))
 
-    total = moments_of_sums(bag_of(random), algebra.polynomial_of(size), one)
+    total = moments_of_sums(bag_of(random), lambda cumulant: _over_layer(cumulant, size, model), one)
     return _over_power_sums(total, model)
+
+
+def _over_layer(poly: Poly, size: Any, model: Model) -> Poly:
+    """Σ_c of a polynomial: `size` times each term, or the sum over c of the fixed entries that stand in it."""
+    terms = []
+    for monomial, value in poly.items():
+        held = [(g, e) for g, e in monomial if isinstance(g, _Held)]
+        rest: Poly = {frozenset((g, e) for g, e in monomial if not isinstance(g, _Held)): value}
+        if held:
+            place = sympy.Dummy("c", integer=True)
+            body = sympy.Mul(*(g.at(place) ** e for g, e in held))
+            whole = expect_by_diagrams(read(sympy.Sum(body, (place, 0, size - 1))), model)
+            terms.append(algebra.multiply(rest, algebra.polynomial_of(whole)))
+        else:
+            terms.append(algebra.multiply(rest, algebra.polynomial_of(size)))
+    return algebra.add(*terms)
 
 
 def _entry_form(piece: Piece, model: Model) -> _Form:
@@ -207,8 +239,8 @@ def _layer_size(pieces: Counter[Piece], model: Model) -> Any:
     reasons = []
     for size in candidates:
         try:
-            for piece in pieces:
-                _forms(piece, size, model)
+            found = {form for piece in pieces for form in _forms(piece, size, model)}
+            _check_apart(pieces, found, size, model)
             axes = {a for piece in pieces for a in _layer_axes(piece, size)}
         except NotLayered as reason:
             reasons.append(str(reason))
@@ -218,6 +250,16 @@ def _layer_size(pieces: Counter[Piece], model: Model) -> Any:
             continue
         return size
     raise NotLayered("; ".join(reasons) or "no summed index")
+
+
+def _check_apart(pieces: Counter[Piece], forms: set[Any], size: Any, model: Model) -> None:
+    """No array may stand inside the layer in one place and outside it in another: terms would not be independent."""
+    inside = {form.family for form in forms if isinstance(form, _Form)}
+    for piece in pieces:
+        layer = _layer_index(piece, size)
+        for factor in piece.factors:
+            if layer not in _bound(factor) and _family(factor, model) in inside:
+                raise NotLayered(f"{factor.array} stands both inside and outside the sum over {size}")
 
 
 def _layer_index(piece: Piece, size: Any) -> int:
@@ -236,17 +278,20 @@ def _bound(factor: Factor) -> list[int]:
     return [i for i in factor.indices if isinstance(i, int)]
 
 
-def _forms(piece: Piece, size: Any, model: Model) -> tuple[_Form, ...]:
+def _forms(piece: Piece, size: Any, model: Model) -> tuple[_Form | _Held, ...]:
     """The piece at one place of the layer, as a product of linear forms in the arrays that have the layer's axis."""
     layer = _layer_index(piece, size)
     inner = [f for f in piece.factors if layer in _bound(f)]
     outer = [f for f in piece.factors if layer not in _bound(f)]
-    forms = []
+    forms: list[_Form | _Held] = []
     claimed: list[Factor] = []
     for factor in inner:
         place = model.place(factor.array)
         if place is None:
-            raise NotLayered(f"the fixed array {factor.array} has the axis of size {size}")
+            if len(_bound(factor)) != 1:
+                raise NotLayered(f"the fixed array {factor.array} is summed over two indices")
+            forms.append(_Held(factor.array, tuple(None if isinstance(i, int) else i for i in factor.indices)))
+            continue
         others = [i for i in factor.indices if i is not layer and i != layer]
         bound = [i for i in others if isinstance(i, int)]
         if len(_bound(factor)) != len(bound) + 1 or len(others) > 1:
@@ -261,9 +306,6 @@ def _forms(piece: Piece, size: Any, model: Model) -> tuple[_Form, ...]:
             raise NotLayered("two random arrays share a second summed index")
     if len(claimed) != len(outer):
         raise NotLayered("an array without the layer's axis is not a weight of one linear form")
-    inside = {form.family for form in forms}
-    if any((place := model.place(f.array)) is not None and place[0] in inside for f in outer):
-        raise NotLayered("one array stands both inside and outside the layer")
     return tuple(forms)
 
 
@@ -346,7 +388,10 @@ def _expect_power_sums(sums: Counter[_PowerSum], model: Model) -> Poly:
                 entries[_Form(*place, (row,), (), sympy.S.One)] += times
         return _joint_moment(bag_of(entries), model)
 
-    return algebra.multiply(fixed, moments_of_sums(bag_of(random), algebra.polynomial_of(sizes.pop()), one_copy))
+    size = algebra.polynomial_of(sizes.pop())
+    return algebra.multiply(
+        fixed, moments_of_sums(bag_of(random), lambda cumulant: algebra.multiply(size, cumulant), one_copy)
+    )
 
 
 def _node(one: _PowerSum) -> Any:

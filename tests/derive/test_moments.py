@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 import sympy
-from hypothesis import given, settings
+from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 from scipy import stats
 
@@ -364,29 +364,31 @@ def test_any_product_of_self_attention_scores(pairs: Any, tied: bool, fixed: boo
     assert algebra.same(at(by_diagrams, model, values), exact)
 
 
-@settings(max_examples=25)
+@settings(max_examples=40)
 @given(
     pairs=st.lists(st.tuples(st.sampled_from([i, j]), st.sampled_from([i, j])), min_size=1, max_size=3),
-    bias=st.booleans(),
+    bias=st.sampled_from(["none", "random", "fixed"]),
     laws=st.tuples(*[st.sampled_from(SUPPORTS)] * 3),
     correlation=st.sampled_from([None, sympy.Rational(3, 5), sympy.Rational(-1, 2)]),
     d=st.sampled_from([1, 2, 3]),
 )
-def test_any_product_of_scores_of_rows(pairs: Any, bias: bool, laws: Any, correlation: Any, d: int) -> None:
-    """Rows of Q and K, independent or correlated place by place, with a random bias on the queries or without."""
+def test_any_product_of_scores_of_rows(pairs: Any, bias: str, laws: Any, correlation: Any, d: int) -> None:
+    """Rows of Q and K, independent or correlated place by place, with a bias on the queries or without."""
     rows, columns, b_q = array("Q", n, d_k), array("K", n, d_k), array("b", d_k)
-    known: list[Any] = [Distinct(i, j), RandomEntries((b_q,), laws[2].law())]
+    known: list[Any] = [Distinct(i, j), FixedArray(b_q) if bias == "fixed" else RandomEntries((b_q,), laws[2].law())]
     if correlation is None:
         known += [RandomEntries((rows,), laws[0].law()), RandomEntries((columns,), laws[1].law())]
     else:
         pair = GaussianPair((sympy.S.One, sympy.Rational(-1, 2)), (sympy.S(2), sympy.Rational(3, 2)), correlation)
         known += [RandomEntries((rows, columns), pair)]
     model = model_of(known)
-    statement = sympy.Mul(*(total((rows[r, c] + (b_q[c] if bias else 0)) * columns[s, c], c, d_k) for r, s in pairs))
+    statement = sympy.Mul(
+        *(total((rows[r, c] + (0 if bias == "none" else b_q[c])) * columns[s, c], c, d_k) for r, s in pairs)
+    )
     by_diagrams = expect_by_diagrams(read(statement), model)
     assert algebra.same(by_diagrams, expect_by_layers(read(statement), model))
     values = {d_k: sympy.Integer(d), i: sympy.S(0), j: sympy.S(1)}
-    assert algebra.same(by_diagrams.xreplace(values), expanded_at(Expect(statement), model, values))
+    assert algebra.same(at(by_diagrams, model, values), expanded_at(Expect(statement), model, values))
 
 
 @pytest.mark.parametrize(
@@ -437,6 +439,73 @@ def test_vectors_of_any_covariance_by_pairings_and_by_traces(order: int) -> None
     assert algebra.same(at(by_pairs, model, values), expanded_at(Expect(score**order), model, values))
     square = total(Q[c] ** 2, c, d_k)
     assert algebra.same(expect_by_diagrams(read(square**order), model), expect_by_layers(read(square**order), model))
+
+
+ENTRIES: list[Callable[[Any, Any], Any]] = [
+    lambda x, y: Q[x],
+    lambda x, y: K[x],
+    lambda x, y: Q[x] ** 2,
+    lambda x, y: X[i, y],
+    lambda x, y: X[j, y] ** 2,
+    lambda x, y: W_Q[y, x],
+    lambda x, y: W_Q[y, x] * K[x],
+    lambda x, y: Q[0],
+    lambda x, y: X[i, 0],
+]
+
+
+def _entries(make: Callable[[Any, Any], Any]) -> int:
+    """How many entries a maker's product has, squares counted twice."""
+    return sum(int(f.as_base_exp()[1]) for f in sympy.Mul.make_args(make(c, a)))
+
+
+@settings(max_examples=60)
+@given(
+    pieces=st.lists(
+        st.tuples(st.lists(st.sampled_from(ENTRIES), min_size=1, max_size=2), st.integers(1, 2)), min_size=1, max_size=2
+    ),
+    shift=st.sampled_from([0, 1]),
+    laws=st.tuples(*[st.sampled_from(SUPPORTS)] * 4),
+    fixed=st.booleans(),
+    sizes=st.sampled_from([(1, 2), (2, 1), (2, 2)]),
+)
+def test_any_polynomial_in_entries(pieces: Any, shift: int, laws: Any, fixed: bool, sizes: Any) -> None:
+    """Products and powers of sums of products of entries, squares and named places among them."""
+    # Set partitions of all entries of one array are many: keep to six entries in a term.
+    assume(sum(exponent * max(shift, sum(_entries(make) for make in makers)) for makers, exponent in pieces) <= 6)
+    statement = sympy.S.One
+    for makers, exponent in pieces:
+        body = sympy.Mul(*(make(c, a) for make in makers)) + shift * Q[c]
+        statement *= sympy.Sum(body, (a, 0, d_model - 1), (c, 0, d_k - 1)) ** exponent
+    known: list[Any] = [Distinct(i, j)]
+    known += [RandomEntries((x,), law.law()) for x, law in zip((Q, K, W_Q), laws, strict=False)]
+    known += [FixedArray(X)] if fixed else [RandomEntries((X,), laws[3].law())]
+    model = model_of(known)
+    by_diagrams = expect_by_diagrams(read(statement), model)
+    values = {d_k: sympy.Integer(sizes[0]), d_model: sympy.Integer(sizes[1]), i: sympy.S(0), j: sympy.S(1)}
+    exact = expanded_at(Expect(statement), model, values)
+    assert algebra.same(at(by_diagrams, model, values), exact)
+    try:
+        by_layers = expect_by_layers(read(statement), model)
+    except NotLayered:
+        return
+    assert algebra.same(at(by_layers, model, values), exact)
+
+
+def test_an_array_inside_and_outside_the_sum_is_no_layer() -> None:
+    w, v = array("W", n, d_k), array("V", d_k, d_model)
+    model = model_of([RandomEntries((w,), moments.gaussian()), RandomEntries((v,), moments.gaussian())])
+    inner = total(total(w[i, b] * v[b, c], b, d_k), c, d_model)
+    beside = total(w[i, b] ** 2, b, d_k)
+    statement = inner**2 * beside
+    assert expect_by_diagrams(read(statement), model) == d_k**2 * d_model + 2 * d_k * d_model
+    values = {d_k: sympy.Integer(2), d_model: sympy.Integer(3), i: sympy.S(0)}
+    assert expanded_at(Expect(statement), model, values) == 4 * 3 + 2 * 2 * 3
+    try:
+        found = expect_by_layers(read(statement), model)
+    except NotLayered:
+        return
+    assert algebra.same(found, expect_by_diagrams(read(statement), model))
 
 
 def test_the_field_with_unit_covariance_is_the_independent_vector() -> None:
