@@ -14,7 +14,7 @@ from typing import Any, Literal
 import numpy as np
 
 from compute import plain, tiled, tiled_backward
-from compute.arrays import Array, device_errors
+from compute.arrays import Array, device_errors, namespace
 from compute.errors import InputError
 from compute.meaning import Problem, resolve, same_library
 from compute.spec import Spec
@@ -77,19 +77,19 @@ def attention(
     >>> attention(q, k, v).round(6)
     array([[0.880797]])
     """
-    problem = resolve(
-        q,
-        k,
-        v,
-        spec,
-        mask=mask,
-        bias=bias,
-        sink=sink,
-        alibi_slopes=alibi_slopes,
-        dropout_mask=dropout_mask,
-        key_lengths=key_lengths,
-    )
-    with device_errors(problem.xp):
+    with device_errors(namespace(q=q, k=k, v=v)):
+        problem = resolve(
+            q,
+            k,
+            v,
+            spec,
+            mask=mask,
+            bias=bias,
+            sink=sink,
+            alibi_slopes=alibi_slopes,
+            dropout_mask=dropout_mask,
+            key_lengths=key_lengths,
+        )
         out, lse = solve(problem, algorithm, threads)
         out = rounded(problem, out, problem.q.dtype)
         return (out, in_base(problem, lse)) if return_lse else out
@@ -123,25 +123,25 @@ def attention_backward(
     Raises InputError, DeviceError.
     Source: Dao et al. 2022 (FlashAttention), appendix B.2.
     """
-    problem = resolve(
-        q,
-        k,
-        v,
-        spec,
-        mask=mask,
-        bias=bias,
-        sink=sink,
-        alibi_slopes=alibi_slopes,
-        dropout_mask=dropout_mask,
-        key_lengths=key_lengths,
-    )
-    rows = (*problem.batch, problem.h, problem.n)
-    grad_output = _like(problem, "grad_output", grad_output, (*rows, problem.v.shape[-1]))
-    grad_lse = None if grad_lse is None else _like(problem, "grad_lse", grad_lse, rows)
-    output = None if output is None else _like(problem, "output", output, (*rows, problem.v.shape[-1]))
-    if lse is not None:
-        lse = _like(problem, "lse", lse, rows) * problem.work.type(math.log(spec.lse_base))
-    with device_errors(problem.xp):
+    with device_errors(namespace(q=q, k=k, v=v)):
+        problem = resolve(
+            q,
+            k,
+            v,
+            spec,
+            mask=mask,
+            bias=bias,
+            sink=sink,
+            alibi_slopes=alibi_slopes,
+            dropout_mask=dropout_mask,
+            key_lengths=key_lengths,
+        )
+        rows = (*problem.batch, problem.h, problem.n)
+        grad_output = _like(problem, "grad_output", grad_output, (*rows, problem.v.shape[-1]))
+        grad_lse = None if grad_lse is None else _like(problem, "grad_lse", grad_lse, rows)
+        output = None if output is None else _like(problem, "output", output, (*rows, problem.v.shape[-1]))
+        if lse is not None:
+            lse = _like(problem, "lse", lse, rows) * problem.work.type(math.log(spec.lse_base))
         return solve_backward(problem, grad_output, grad_lse, output, lse, algorithm, threads)
 
 
