@@ -240,10 +240,12 @@ def _combination(observable: str, d: float, scale: float) -> tuple[tuple[str, ..
     return (name,), lambda v, s: v[0]
 
 
-def mixed(n: float, law: oracle_mixture.ScaleLaw, names: tuple[str, ...], combine: Any) -> tuple[float, float]:
+def mixed(
+    n: float, law: oracle_mixture.ScaleLaw, names: tuple[str, ...], combine: Any, tolerance: float = 3e-14
+) -> tuple[float, float]:
     """E combine(row observables at σ, σ) over a law of σ, and its estimated error."""
     at = rows(n, names)
-    value, slip = oracle_mixture.mix(lambda s: np.atleast_1d(combine(at(s), s)), law)
+    value, slip = oracle_mixture.mix(lambda s: np.atleast_1d(combine(at(s), s)), law, tolerance)
     typical = float(np.exp(np.dot(np.log(law.sigma()), law.weights)))
     relative = max(relative_error(n, typical, name) for name in names)
     return float(value[0]), float(slip[0]) + abs(float(value[0])) * (relative + _ROUNDING)

@@ -79,7 +79,7 @@ def chi(d: float, step: float) -> ScaleLaw:
     return ScaleLaw(first, step, weights / weights.sum())
 
 
-def mix(function: Callable[[float], Array], law: ScaleLaw) -> tuple[Array, Array]:
+def mix(function: Callable[[float], Array], law: ScaleLaw, tolerance: float = 3e-14) -> tuple[Array, Array]:
     """E function(σ) for a vector-valued smooth function, and an estimate of its absolute error.
 
     On each panel of σ (one while σ varies by less than a factor 10 or stays below 1/2, else factors of 2.5) the measure
@@ -91,7 +91,7 @@ def mix(function: Callable[[float], Array], law: ScaleLaw) -> tuple[Array, Array
     panels = [(sigma[part], weights[part]) for part in _panels(sigma)]
     # Heaviest first, so that later panels know the size of the result.
     for nodes, mass in sorted(panels, key=lambda p: -float(p[1].sum())):
-        value, slip = _panel(function, nodes, mass, total)
+        value, slip = _panel(function, nodes, mass, total, tolerance)
         total, error = (total + value, error + slip) if total.size else (value, slip)
     return total, error
 
@@ -107,7 +107,9 @@ def _panels(sigma: Array) -> list[slice]:
     return [slice(a, b) for a, b in itertools.pairwise(cuts) if b > a]
 
 
-def _panel(function: Callable[[float], Array], x: Array, w: Array, so_far: Array) -> tuple[Array, Array]:
+def _panel(
+    function: Callable[[float], Array], x: Array, w: Array, so_far: Array, tolerance: float
+) -> tuple[Array, Array]:
     mass = float(w.sum())
     value, slip = np.zeros(0), np.zeros(0)
     for count in _NODES:
@@ -123,7 +125,7 @@ def _panel(function: Callable[[float], Array], x: Array, w: Array, so_far: Array
         middle = np.abs(coefficients[count // 2 - 1 : count // 2 + 1]).max(axis=0) + 1e-300
         slip = mass * last * np.minimum(1.0, last / middle)
         scale = np.abs(value) if not so_far.size else np.abs(so_far) + np.abs(value)
-        if np.all(slip <= 3e-14 * scale):
+        if np.all(slip <= tolerance * scale):
             break
     return value, slip
 
