@@ -14,6 +14,7 @@ import sympy
 from derive import modular
 from derive.errors import CheckersDisagree, DeriveError
 from derive.instances import free_symbols
+from derive.language import Diff
 from derive.prover import prove
 from derive.rules import rule
 from derive.step import Step
@@ -41,7 +42,8 @@ def equals_for_equals(step: Step) -> Verdict:
 
 
 def replaced(expr: Any, old: Any, new: Any) -> Any:
-    """expr with every occurrence of `old` replaced that no sum around it reaches into."""
+    """expr with every occurrence of `old` replaced that no sum around it reaches into, and none inside a derivative:
+    two expressions that agree for a mask of zeros and ones need not have equal derivatives."""
     if expr == old:
         return new
     if isinstance(expr, (sympy.Sum, sympy.Product)):
@@ -49,7 +51,7 @@ def replaced(expr: Any, old: Any, new: Any) -> Any:
         if bound & (free_symbols(old) | free_symbols(new)):
             return expr
         return expr.func(replaced(expr.function, old, new), *expr.limits)
-    if isinstance(expr, sympy.Indexed) or not expr.args:
+    if isinstance(expr, (sympy.Indexed, Diff)) or not expr.args:
         return expr
     return expr.func(*(replaced(a, old, new) for a in expr.args))
 
@@ -97,9 +99,7 @@ def _paired(expr: Any, u: Any, g: Any, c: Any, d: Any) -> Any:
         return expr.base[tuple(_paired(place, u, g, c, d) for place in expr.indices)]
     if isinstance(expr, sympy.Sum):
         bound = {limit[0] for limit in expr.limits}
-        if u in bound:
-            return expr
-        if bound & {g, c}:
+        if bound & {u, g, c}:
             return None
         inner = _paired(expr.function, u, g, c, d)
         ends = [(b, _paired(lo, u, g, c, d), _paired(hi, u, g, c, d)) for b, lo, hi in expr.limits]

@@ -72,7 +72,7 @@ def _conditions(step: Step, length: Any, *recursions: Recursion) -> tuple[Assump
     """The step's conditions without the recursions themselves, and 1 ≤ t ≤ length."""
     arrays = {r.array for r in recursions}
     kept = tuple(a for a in step.assumptions if not (isinstance(a, Defined) and a.array in arrays))
-    return (*kept, *(InRange(t, 1, length) for t in {r.t for r in recursions}), *step.data.get("places", ()))
+    return (*kept, *(InRange(t, 1, length) for t in {r.t for r in recursions}))
 
 
 def _isolated(step: Step, recursion: Recursion, *others: Any) -> bool:

@@ -73,7 +73,6 @@ def _values() -> list[Claim]:
             assumptions=(ROW, WEIGHTS),
             source=_EQUATION,
             symbols=SYMBOLS,
-            observable="row_sum",
             note=(
                 "Needs a non-empty row: with no entry the sum is 0, not 1.",
                 "行が空でないことが必要。要素がなければ和は 0 で、1 にはならない。",
@@ -161,7 +160,7 @@ def _jacobian() -> list[Claim]:
             assumptions=weights,
             source=HERE,
             symbols=SYMBOLS,
-            observable="jacobian_trace",
+            observable="participation",
         ),
         derivation(
             "softmax.frobenius",
@@ -177,7 +176,7 @@ def _jacobian() -> list[Claim]:
             assumptions=weights,
             source=HERE,
             symbols=SYMBOLS,
-            observable="jacobian_frobenius",
+            observable="jacobian_norm",
         ),
         derivation(
             "softmax.quadratic_form",
@@ -228,7 +227,6 @@ def _spectrum() -> list[Claim]:
             premises=("softmax.quadratic_form",),
             source=HERE,
             symbols=SYMBOLS,
-            observable="jacobian_norm",
             note=(
                 "Equality needs every square of the certificate to vanish: v_i = 0 or α_i = 1/2, and v_i = −v_j for any"
                 " two positive weights. So 1/2 is attained only at two weights of 1/2 and the rest exactly 0: for n = 2"
@@ -375,7 +373,6 @@ def _saturation(form: Any, coefficient: Any, decays: Any, rest: Any, bottom: Any
         premises=("softmax.quadratic_form", "softmax.eigenvalue_by_maximum", "softmax.rest_by_gap"),
         source=VASWANI.at("section 3.2.1 (extremely small gradients), made exact"),
         symbols={**SYMBOLS, "g": "gap between the score a and every other"},
-        observable="jacobian_norm",
     )
 
 

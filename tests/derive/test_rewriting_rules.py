@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 import sympy
 
-from derive.assumptions import AtLeast, Defined, InRange, Positive
+from derive.assumptions import AtLeast, Defined, InRange, Positive, ZeroOne
 from derive.catalogue import claim
 from derive.errors import StatementError
 from derive.families import recurrence, residual
@@ -187,6 +187,15 @@ def test_nothing_is_replaced_where_a_sum_binds_it() -> None:
     assert check_step(good).is_proved
     bound = replacing(total(x[j] ** 2, j, n), total(y[j] ** 2, j, n), x[j], y[j], *at)
     assert check_step(bound).kind is Kind.UNKNOWN
+
+
+def test_nothing_is_replaced_inside_a_derivative() -> None:
+    """keep² = keep for a mask; their derivatives differ."""
+    mask = array("keep", n)
+    at = (AtLeast(n), InRange(j, 0, n - 1), ZeroOne(mask))
+    assert check_step(replacing(1 + mask[j] ** 2, 1 + mask[j], mask[j] ** 2, mask[j], *at)).is_proved
+    inside = Diff(mask[j] ** 2, mask[j]), Diff(mask[j], mask[j])
+    assert check_step(replacing(*inside, mask[j] ** 2, mask[j], *at)).kind is Kind.UNKNOWN
 
 
 def flat(lhs: Any, rhs: Any) -> Step:
