@@ -36,9 +36,9 @@ class Tolerance:
 
     total: (…, n, d_v), inf where `overflow` is true or where nothing can be bounded. sources: the summands of total by
     the rounding they come from: "scores", "exp", "cast" (of the weights), "sums", "output", "underflow". overflow:
-    a stored value may exceed its format there ("overflow predicted"), so that no finite tolerance holds. gradients:
-    tolerances of "dq", "dk", "dv", where grad_output was given; their sources are "weights", "delta" (the sum of
-    grad_output times output), "cast", "sums", "output".
+    "overflow predicted": a stored value may exceed its format there, or a normaliser vanish, so that no finite
+    tolerance holds. gradients: tolerances of "dq", "dk", "dv", where grad_output was given; their sources are
+    "weights", "delta" (the sum of grad_output times output), "cast", "sums", "output".
     """
 
     total: F64

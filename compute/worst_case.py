@@ -307,6 +307,7 @@ def _rows(head: Head, alg: Algorithm, units: Units, rows: slice) -> tuple[dict[s
     bad = ~(np.isfinite(quotient) & known)
     result = np.where(bad, 0.0, quotient + by_output)
     overflow = _overflow(alg, units, scores, keep, delta, distance + error + worst, column, result, m_keys)
+    overflow = overflow | ~(kappa_norm < 1)  # (V1) a normaliser that may vanish: 0/0
     up = 1 + 2.0**-40  # (E2) fewer than 2**11 further float64 operations of one sign
     parts = {"scores": by_scores, "exp": by_exp, "cast": by_cast, "sums": by_sums, "output": by_output}
     parts["underflow"] = under

@@ -121,6 +121,14 @@ def test_a_shifted_score_can_leave_e4m3() -> None:
     assert tolerance(q, k, v, algorithm=alg).overflow.all()
 
 
+def test_an_unshifted_softmax_of_very_negative_scores_is_predicted_to_fail() -> None:
+    q, k, v = np.ones((1, 1)), np.full((3, 1), -200.0), np.ones((3, 1))
+    y = eager(q, k, v, fmt=None, weights="float32", output="float32", shifted=False)
+    assert np.isnan(y).all()
+    assert tolerance(q, k, v, algorithm=Eager(shifted=False)).overflow.all()
+    assert not tolerance(q, k, v, algorithm=Eager()).overflow.any()
+
+
 def test_nan_is_never_allowed_without_a_predicted_overflow() -> None:
     q = k = v = np.eye(3)
     tol = tolerance(q, k, v, algorithm=Flash())
