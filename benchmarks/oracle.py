@@ -16,7 +16,7 @@ from typing import Any
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
-from derive import oracle, oracle_mixture
+from derive import oracle, oracle_mixture, oracle_points
 from derive.oracle import expect
 
 ROWS = [(n, s) for n in (2, 64, 512, 1e6) for s in (0.1, 1.0, 3.0, 8.0, 30.0)]
@@ -25,8 +25,8 @@ SHARED = [(n, d, width) for n in (8, 64, 512) for d, width in ((16, 64), (64, 64
 
 
 def empty_caches() -> None:
-    oracle._cached_table.cache_clear()
-    oracle._maximum.cache_clear()
+    oracle_points._cached_table.cache_clear()
+    oracle_points._maximum.cache_clear()
     oracle_mixture.chi.cache_clear()
 
 

@@ -14,7 +14,8 @@ import sympy
 from derive.errors import StatementError
 from derive.oracle_rules import guarded, with_stated_error
 from derive.power_sums import N, V
-from derive.row_nodes import COS, TOP, CosMean, GapTail, mu
+from derive.row_constants import GapTail, mu
+from derive.row_nodes import COS, TOP, CosMean
 from derive.rules import rule
 from derive.step import Step
 from derive.verdict import Verdict

@@ -15,7 +15,8 @@ import sympy
 
 from derive.oracle_rules import guarded, with_stated_error
 from derive.power_sums import N, V
-from derive.row_nodes import DEFINITIONS, NORM_J, H, RowMean, RowMedian, RowShare, gap_median, mu
+from derive.row_constants import gap_median, mu
+from derive.row_nodes import DEFINITIONS, NORM_J, H, RowMean, RowMedian, RowShare
 from derive.rules import rule
 from derive.step import Step
 from derive.verdict import Verdict

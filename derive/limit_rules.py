@@ -16,7 +16,8 @@ import sympy
 from derive.errors import StatementError
 from derive.oracle_rules import grid_of_limit, guarded, with_stated_error
 from derive.power_sums import N, V
-from derive.row_nodes import DEFINITIONS, LOG_Z, M1, TOP, H, LargeN, RowMean, RowMedian, mu, p
+from derive.row_constants import mu
+from derive.row_nodes import DEFINITIONS, LOG_Z, M1, TOP, H, LargeN, RowMean, RowMedian, p
 from derive.rules import rule
 from derive.step import Step
 from derive.verdict import Verdict

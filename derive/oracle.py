@@ -30,21 +30,20 @@ from __future__ import annotations
 import difflib
 import math
 from dataclasses import dataclass
-from functools import lru_cache
 from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from derive import oracle_gaussian, oracle_maximum, oracle_mixture, oracle_order, oracle_pairs
+from derive import oracle_mixture, oracle_order, oracle_pairs, oracle_self_attention
 from derive.errors import StatementError
+from derive.oracle_points import MAXIMA, check_sizes, mixed, relative_error, rows
+from derive.oracle_rows import OBSERVABLES
 
 Array = NDArray[np.float64]
 
 GRADIENTS = ("gradient_scores", "gradient_q", "gradient_k", "gradient_v")
 WEIGHT_GRADIENTS = ("gradient_w_q", "gradient_w_k")
-MAXIMA = ("maximum", "one_minus_maximum")
-_ROUNDING = 1e-14  # relative: sums of a few hundred positive terms, each accurate to a few units of rounding
 
 
 @dataclass(frozen=True)
@@ -62,7 +61,7 @@ class Expectation:
 
 def observables() -> tuple[str, ...]:
     """Names that `expect` knows."""
-    return (*oracle_gaussian.OBSERVABLES, *MAXIMA, *GRADIENTS, *WEIGHT_GRADIENTS, "overlap")
+    return (*OBSERVABLES, *MAXIMA, *GRADIENTS, *WEIGHT_GRADIENTS, "overlap")
 
 
 def expect(
@@ -113,8 +112,6 @@ def expect(
         raise StatementError(f"{observable} is of self-attention from one X: give d_model")
     if d_model is None:
         return _vectorised(lambda n, d, s: _finite_d_point(observable, n, d, s), n, d_k, scale)
-    from derive import oracle_self_attention
-
     return _vectorised(
         lambda n, d, s, m: oracle_self_attention.point(observable, n, d, s, m, own_key), n, d_k, scale, d_model
     )
@@ -154,15 +151,6 @@ def _vectorised(function: Any, *arguments: ArrayLike) -> Expectation:
     return Expectation(values, errors)
 
 
-def check_sizes(n: float, **positive: float) -> None:
-    """Raises StatementError unless n ≥ 1 and the others are finite and > 0."""
-    if not (math.isfinite(n) and n >= 1):
-        raise StatementError(f"n is the number of keys and must be at least 1, got {n}")
-    for name, value in positive.items():
-        if not (math.isfinite(value) and value > 0):
-            raise StatementError(f"{name} must be finite and positive, got {value}")
-
-
 def _overlap_point(n: float, sigma: float, correlation: float) -> tuple[float, float]:
     check_sizes(n)
     if not (math.isfinite(sigma) and sigma >= 0 and 0 <= correlation <= 1):
@@ -176,47 +164,6 @@ def _gaussian_point(observable: str, n: float, sigma: float) -> tuple[float, flo
         raise StatementError(f"sigma must be finite and at least 0, got {sigma}")
     value = float(rows(n, (observable,))(sigma)[0])
     return value, abs(value) * relative_error(n, sigma, observable)
-
-
-def rows(n: float, names: tuple[str, ...]) -> Any:
-    """σ -> the named observables of a row of n Gaussian scores, as an array."""
-
-    order = max(oracle_gaussian.NEED_MOMENTS.get(name, 0) for name in names)
-
-    def one(name: str, sigma: float) -> float:
-        if name in MAXIMA:
-            return _maximum(n, sigma, 1.0)[MAXIMA.index(name)]
-        return oracle_gaussian.OBSERVABLES[name](_cached_table(n, sigma, oracle_gaussian.STEP, order))
-
-    return lambda sigma: np.array([one(name, sigma) for name in names])
-
-
-def _table(n: float, sigma: float, step: float, name: str) -> oracle_gaussian.Table:
-    return _cached_table(n, sigma, step, oracle_gaussian.NEED_MOMENTS.get(name, 0))
-
-
-_cached_table = lru_cache(maxsize=512)(
-    lambda n, sigma, step, moments: oracle_gaussian.table(n, sigma, step, moments=moments)
-)
-_maximum = lru_cache(maxsize=512)(oracle_maximum.maximum)
-
-
-def relative_error(n: float, sigma: float, name: str) -> float:
-    """Estimated relative error of one Gaussian point: |E Σα - 1|, and the difference from a coarser second grid.
-
-    The second grid is coarser, so its own error, about the square root of the first's, makes the estimate safe.
-    """
-    if name in MAXIMA:
-        fine, coarse = _maximum(n, sigma, 1.0), _maximum(n, sigma, 0.8)
-        k = MAXIMA.index(name)
-        change = abs(fine[k] / coarse[k] - 1) if coarse[k] else 0.0
-        return _ROUNDING + abs(fine[0] + fine[1] - 1) + change
-    observable = oracle_gaussian.OBSERVABLES[name]
-    table = _table(n, sigma, oracle_gaussian.STEP, name)
-    second = observable(_table(n, sigma, oracle_gaussian.COARSE_STEP, name))
-    change = abs(observable(table) / second - 1) if second else 0.0
-    rounding = 10 * _ROUNDING if name in oracle_gaussian.NEED_MOMENTS else _ROUNDING  # up to two digits cancel there
-    return rounding + abs(oracle_gaussian.sum_alpha(table) - 1) + change
 
 
 def _finite_d_point(observable: str, n: float, d: float, scale: float) -> tuple[float, float]:
@@ -238,14 +185,3 @@ def _combination(observable: str, d: float, scale: float) -> tuple[tuple[str, ..
         return ("jacobian",), lambda v, s: s * s * v[0]
     name = {"gradient_scores": "jacobian", "gradient_v": "p2"}.get(observable, observable)
     return (name,), lambda v, s: v[0]
-
-
-def mixed(
-    n: float, law: oracle_mixture.ScaleLaw, names: tuple[str, ...], combine: Any, tolerance: float = 3e-14
-) -> tuple[float, float]:
-    """E combine(row observables at σ, σ) over a law of σ, and its estimated error."""
-    at = rows(n, names)
-    value, slip = oracle_mixture.mix(lambda s: np.atleast_1d(combine(at(s), s)), law, tolerance)
-    typical = float(np.exp(np.dot(np.log(law.sigma()), law.weights)))
-    relative = max(relative_error(n, typical, name) for name in names)
-    return float(value[0]), float(slip[0]) + abs(float(value[0])) * (relative + _ROUNDING)

@@ -19,7 +19,8 @@ from typing import Any
 import sympy
 
 from derive.errors import StatementError
-from derive.row_nodes import LargeN, Taylor, numeric
+from derive.row_nodes import LargeN, Taylor
+from derive.row_numbers import numeric
 from derive.rules import Rule, rule
 from derive.step import Step
 from derive.verdict import Kind, Verdict

@@ -40,7 +40,7 @@ from dataclasses import dataclass
 
 from derive import oracle_mixture as mixture
 from derive.errors import StatementError
-from derive.oracle import check_sizes, mixed
+from derive.oracle_points import check_sizes, mixed
 
 
 @dataclass(frozen=True)

@@ -22,7 +22,7 @@ from typing import Any
 from derive.catalogue import Claim, claim, claims
 from derive.errors import StatementError
 from derive.oracle_rules import exact_side
-from derive.row_nodes import numeric
+from derive.row_numbers import numeric
 
 FAMILIES = ("saturation", "alternatives", "depth")
 

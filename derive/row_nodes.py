@@ -19,7 +19,6 @@ from typing import Any
 import sympy
 
 from derive.errors import StatementError
-from derive.line_integrals import line_integral
 
 _TEX = {
     "log_Z": r"\log Z",
@@ -260,26 +259,6 @@ class CosMean(Mean):
         return None
 
 
-class GapTail(Mean):
-    """GapTail(t, n): probability that the two largest of n standard normals differ by more than t."""
-
-    nargs = 2
-    averaged = 0
-
-    def _latex(self, printer: Any, exp: str | None = None) -> str:
-        t, n = (printer.doprint(a) for a in self.args)
-        return rf"\mathbb{{P}}\left[\delta_{{{n}}} \ge {t}\right]"
-
-    def setting(self) -> dict[str, Any] | None:
-        return None
-
-    def _eval_evalf(self, prec: int) -> Any:
-        from derive.oracle_order import gap_tail
-
-        values = floats(self.args)
-        return None if values is None else sympy.Float(gap_tail(*values))
-
-
 class Taylor(sympy.Function):
     """Taylor(f, v, order): the Taylor polynomial of f in v at 0, to v^order."""
 
@@ -298,77 +277,3 @@ class LargeN(sympy.Function):
     def _latex(self, printer: Any, exp: str | None = None) -> str:
         f, n, order = (printer.doprint(a) for a in self.args)
         return rf"\mathcal{{A}}^{{{order}}}_{{1/{n}}}\!\left({f}\right)"
-
-
-class _Constant(sympy.Function):
-    """A number that depends on n alone and has no closed form; evaluates by `derive.oracle_order`."""
-
-    nargs = 1
-    tex = ""
-
-    def _latex(self, printer: Any, exp: str | None = None) -> str:
-        text = rf"{self.tex}_{{{printer.doprint(self.args[0])}}}"
-        return text if exp is None else f"{text}^{{{exp}}}"
-
-    @staticmethod
-    def number(n: float) -> float:
-        raise NotImplementedError
-
-    def _eval_evalf(self, prec: int) -> Any:
-        values = floats(self.args)
-        return None if values is None else sympy.Float(self.number(values[0]))
-
-
-class mu(_Constant):
-    """mu(n): the mean of the largest of n standard normals; mu(2) = 1/√π."""
-
-    tex = r"\mu"
-
-    @staticmethod
-    def number(n: float) -> float:
-        from derive.oracle_order import expected_maximum
-
-        return expected_maximum(n)
-
-
-class freezing(_Constant):
-    """freezing(n) = b_n: n φ(b)/b = 1."""
-
-    tex = "b"
-
-    @staticmethod
-    def number(n: float) -> float:
-        from derive.oracle_order import freezing_point
-
-        return freezing_point(n)
-
-
-class gap_median(_Constant):
-    """gap_median(n): median of the gap between the two largest of n standard normals."""
-
-    tex = r"\tilde\delta"
-
-    @staticmethod
-    def number(n: float) -> float:
-        from derive import oracle_order
-
-        return oracle_order.gap_median(n)
-
-
-# For sympy.lambdify(arguments, law, modules=[NUMERIC_FUNCTIONS, "numpy"]).
-NUMERIC_FUNCTIONS = {c.__name__: c.number for c in (mu, freezing, gap_median)}
-
-
-def numeric(expression: Any, values: dict[str, float]) -> float:
-    """The value of an expression at {symbol name: value}: nodes by the oracle, the rest in double precision."""
-    missing = sorted(s.name for s in expression.free_symbols if s.name not in values)
-    if missing:
-        raise StatementError(f"{expression} needs {', '.join(missing)}; given are {', '.join(sorted(values))}")
-    chosen = {s: _exact(values[s.name]) for s in expression.free_symbols if s.name in values}
-    placed = expression.subs(chosen)
-    integrals = {i: sympy.Float(line_integral(i), 17) for i in placed.atoms(sympy.Integral)}
-    return float(placed.xreplace(integrals).evalf(17))
-
-
-def _exact(value: float) -> Any:
-    return sympy.Integer(int(value)) if float(value).is_integer() and abs(value) < 2**53 else sympy.Float(value, 17)

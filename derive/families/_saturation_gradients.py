@@ -14,7 +14,8 @@ from derive.catalogue import Claim
 from derive.families._rows import INDEPENDENT, SELF, WIDTH, D, S, head, one_step, points
 from derive.gradient_nodes import Gradient, OwnKeyGradient, SelfGradient
 from derive.power_sums import N
-from derive.row_nodes import J2, JZ2, TR, ZJZ, HeadMean, RowMean, RowSymbol, SelfMean, mu, p
+from derive.row_constants import mu
+from derive.row_nodes import J2, JZ2, TR, ZJZ, HeadMean, RowMean, RowSymbol, SelfMean, p
 
 OTHERS = "the row's n keys are of other tokens; for the effect of the own key see the claims …_own_key"
 OWN = "the token's own key is among the row's n keys; the next order is 1/d_model of what is stated"

@@ -7,7 +7,8 @@ import sympy
 from derive.catalogue import Claim
 from derive.families._rows import GAUSSIAN_ROW, SIGMA, one_step
 from derive.power_sums import N, V
-from derive.row_nodes import J2, NORM_J, TR, RowMean, RowMedian, RowShare, gap_median, mu
+from derive.row_constants import gap_median, mu
+from derive.row_nodes import J2, NORM_J, TR, RowMean, RowMedian, RowShare
 from derive.source import HERE
 
 LARGE = (GAUSSIAN_ROW, "v → ∞ at fixed n ≥ 2")

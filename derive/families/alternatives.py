@@ -15,7 +15,8 @@ from derive.alternative_rules import SPARSE_JACOBIAN
 from derive.catalogue import Claim
 from derive.families._rows import GAUSSIAN_ROW, SIGMA, D, one_step, points
 from derive.power_sums import N, V
-from derive.row_nodes import COS, J2, TOP, CosMean, GapTail, RowMean, freezing, mu, p
+from derive.row_constants import GapTail, freezing, mu
+from derive.row_nodes import COS, J2, TOP, CosMean, RowMean, p
 from derive.source import Source
 
 HENRY = Source(

@@ -13,8 +13,10 @@ from derive.errors import StatementError
 from derive.gradient_nodes import Gradient
 from derive.oracle_rules import law_error
 from derive.power_sums import N, V
+from derive.row_constants import freezing, gap_median, mu
 from derive.row_laws import FAMILIES, law_of, laws
-from derive.row_nodes import HeadMean, RowMean, SelfMean, freezing, gap_median, mu, numeric
+from derive.row_nodes import HeadMean, RowMean, SelfMean
+from derive.row_numbers import numeric
 from derive.rules import check_step
 from derive.step import Step
 from derive.verdict import Kind

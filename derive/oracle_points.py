@@ -1,0 +1,85 @@
+"""One point of the exact oracle: observables of a row with their error estimates, and mixtures over the row's spread.
+
+Guarantees: every value has an estimate of its own error: the difference from a second, coarser grid (whose error is
+about the square root of the first's), the check E Σα = 1, and for mixtures the decay of coefficients.
+Does not: read or check the arguments of `derive.oracle.expect`.
+"""
+
+from __future__ import annotations
+
+import math
+from functools import lru_cache
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from derive import oracle_gaussian, oracle_maximum, oracle_mixture
+from derive.errors import StatementError
+from derive.oracle_rows import NEED_MOMENTS, OBSERVABLES, sum_alpha
+
+Array = NDArray[np.float64]
+
+MAXIMA = ("maximum", "one_minus_maximum")
+_ROUNDING = 1e-14  # relative: sums of a few hundred positive terms, each accurate to a few units of rounding
+
+
+def check_sizes(n: float, **positive: float) -> None:
+    """Raises StatementError unless n ≥ 1 and the others are finite and > 0."""
+    if not (math.isfinite(n) and n >= 1):
+        raise StatementError(f"n is the number of keys and must be at least 1, got {n}")
+    for name, value in positive.items():
+        if not (math.isfinite(value) and value > 0):
+            raise StatementError(f"{name} must be finite and positive, got {value}")
+
+
+def rows(n: float, names: tuple[str, ...]) -> Any:
+    """σ -> the named observables of a row of n Gaussian scores, as an array."""
+
+    order = max(NEED_MOMENTS.get(name, 0) for name in names)
+
+    def one(name: str, sigma: float) -> float:
+        if name in MAXIMA:
+            return _maximum(n, sigma, 1.0)[MAXIMA.index(name)]
+        return OBSERVABLES[name](_cached_table(n, sigma, oracle_gaussian.STEP, order))
+
+    return lambda sigma: np.array([one(name, sigma) for name in names])
+
+
+def _table(n: float, sigma: float, step: float, name: str) -> oracle_gaussian.Table:
+    return _cached_table(n, sigma, step, NEED_MOMENTS.get(name, 0))
+
+
+_cached_table = lru_cache(maxsize=512)(
+    lambda n, sigma, step, moments: oracle_gaussian.table(n, sigma, step, moments=moments)
+)
+_maximum = lru_cache(maxsize=512)(oracle_maximum.maximum)
+
+
+def relative_error(n: float, sigma: float, name: str) -> float:
+    """Estimated relative error of one Gaussian point: |E Σα - 1|, and the difference from a coarser second grid.
+
+    The second grid is coarser, so its own error, about the square root of the first's, makes the estimate safe.
+    """
+    if name in MAXIMA:
+        fine, coarse = _maximum(n, sigma, 1.0), _maximum(n, sigma, 0.8)
+        k = MAXIMA.index(name)
+        change = abs(fine[k] / coarse[k] - 1) if coarse[k] else 0.0
+        return _ROUNDING + abs(fine[0] + fine[1] - 1) + change
+    observable = OBSERVABLES[name]
+    table = _table(n, sigma, oracle_gaussian.STEP, name)
+    second = observable(_table(n, sigma, oracle_gaussian.COARSE_STEP, name))
+    change = abs(observable(table) / second - 1) if second else 0.0
+    rounding = 10 * _ROUNDING if name in NEED_MOMENTS else _ROUNDING  # up to two digits cancel there
+    return rounding + abs(sum_alpha(table) - 1) + change
+
+
+def mixed(
+    n: float, law: oracle_mixture.ScaleLaw, names: tuple[str, ...], combine: Any, tolerance: float = 3e-14
+) -> tuple[float, float]:
+    """E combine(row observables at σ, σ) over a law of σ, and its estimated error."""
+    at = rows(n, names)
+    value, slip = oracle_mixture.mix(lambda s: np.atleast_1d(combine(at(s), s)), law, tolerance)
+    typical = float(np.exp(np.dot(np.log(law.sigma()), law.weights)))
+    relative = max(relative_error(n, typical, name) for name in names)
+    return float(value[0]), float(slip[0]) + abs(float(value[0])) * (relative + _ROUNDING)
