@@ -19,10 +19,12 @@ import mpmath
 import numpy as np
 
 from compute.streams import Stream
+from derive.assumptions import RandomEntries
 from derive.language import Diff
 from verify.crosschecking.arithmetic import Digits, Rounded, Unsupported
 from verify.crosschecking.draws import Inputs, Signature, draw, signature
 from verify.crosschecking.evaluation import Evaluation
+from verify.crosschecking.expectations import RandomEvaluation, has_expectations
 
 if TYPE_CHECKING:
     from derive.catalogue import Claim
@@ -82,12 +84,41 @@ def crosscheck(claim: str | Claim, *, seed: int = 0, draws: int = 3) -> CrossChe
     one = derive.claim(claim) if isinstance(claim, str) else claim
     try:
         sig = signature((one.lhs, one.rhs), one.assumptions)
-        size = _heavy(one) if one.relation == "=" else {}
-        inputs = [draw(sig, Stream(seed, f"crosscheck/{one.id}", r), **size) for r in range(draws)]
+        inputs = _inputs(one, sig, seed, draws)
     except Unsupported as reason:
         nothing = Comparison("skipped", str(reason))
         return CrossCheck(one.id, nothing, nothing, nothing)
     return CrossCheck(one.id, _exact(one, sig, inputs), _formula(one, sig, inputs), _computed(one, sig, inputs))
+
+
+def _inputs(claim: Claim, sig: Signature, seed: int, draws: int) -> list[Inputs]:
+    """The draws at which a claim is tried; for expectations, such as can be enumerated."""
+    if not has_expectations(claim.lhs, claim.rhs):
+        size = _heavy(claim) if claim.relation == "=" else {}
+        return [draw(sig, Stream(seed, f"crosscheck/{claim.id}", r), **size) for r in range(draws)]
+    found: list[Inputs] = []
+    reason = Unsupported("no drawn parameters belong to a law")
+    for attempt in range(60):
+        drawn = draw(sig, Stream(seed, f"crosscheck/{claim.id}", attempt), largest=3, most_places=3)
+        try:
+            _evaluation(claim, sig, drawn, context_for(claim.lhs))
+        except Unsupported as why:
+            reason = why
+            continue
+        found.append(drawn)
+        if len(found) == draws:
+            return found
+    if not found:
+        raise reason
+    return found
+
+
+def _evaluation(claim: Claim, sig: Signature, drawn: Inputs, context: Any) -> Evaluation:
+    """The evaluation in many digits of a claim's sides, random or not."""
+    if not has_expectations(claim.lhs, claim.rhs):
+        return Evaluation(Digits(context), drawn.entries(), drawn.numbers(), sig.definitions)
+    laws = [a for a in sig.assumptions if isinstance(a, RandomEntries)]
+    return RandomEvaluation(context, drawn.entries(), drawn.numbers(), sig.definitions, laws, (claim.lhs, claim.rhs))
 
 
 def _heavy(claim: Claim) -> dict[str, int]:
@@ -122,7 +153,7 @@ def _exact(claim: Claim, sig: Signature, inputs: list[Inputs]) -> Comparison:
     worst, count = context.mpf(0), 0
     try:
         for drawn in inputs:
-            run = Evaluation(Digits(context), drawn.entries(), drawn.numbers(), sig.definitions)
+            run = _evaluation(claim, sig, drawn, context)
             for at in drawn.places:
                 left, right = run.value(claim.lhs, at), run.value(claim.rhs, at)
                 excess = abs(left - right) if claim.relation == "=" else left - right

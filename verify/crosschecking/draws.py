@@ -15,12 +15,23 @@ import numpy as np
 import sympy
 
 from compute.streams import Stream
-from derive.assumptions import AtLeast, Defined, Distinct, InRange, Ordered, Positive, ZeroOne
+from derive.assumptions import (
+    AtLeast,
+    Defined,
+    Distinct,
+    FixedArray,
+    InRange,
+    Ordered,
+    Positive,
+    RandomEntries,
+    ZeroOne,
+)
 from derive.language import Diff
 from verify.crosschecking.arithmetic import Digits, Unsupported
 from verify.crosschecking.evaluation import Evaluation
+from verify.crosschecking.expectations import law_symbols
 
-KNOWN = (AtLeast, Defined, Distinct, InRange, Ordered, Positive, ZeroOne)
+KNOWN = (AtLeast, Defined, Distinct, FixedArray, InRange, Ordered, Positive, RandomEntries, ZeroOne)
 
 
 @dataclass(frozen=True)
@@ -68,9 +79,10 @@ def signature(sides: Iterable[Any], assumptions: Iterable[Any]) -> Signature:
     stated = [sympy.sympify(side, strict=True) for side in sides]
     # Free indices of a definition's body, beyond its own, belong to the statement that uses it.
     spoken = set().union(*(_free(e) for e in stated), *(_free(d.body) - set(d.indices) for d in definitions))
+    parameters = set().union(*(law_symbols(one) for one in told if isinstance(one, RandomEntries)))
     conditions = [sympy.sympify(part, strict=True) for one in told for part in _parts(one)]
     bases: dict[str, tuple[Any, ...]] = {}
-    free = set(spoken)
+    free = spoken | parameters
     for expr in [*stated, *(d.body for d in definitions), *conditions]:
         for node in sympy.preorder_traversal(expr):
             if isinstance(node, sympy.IndexedBase):
@@ -122,7 +134,7 @@ def draw(sig: Signature, stream: Stream, *, largest: int = 4, most_places: int =
     """Inputs that meet the assumptions. Raises Unsupported when none is found or a kind of assumption is not known."""
     strange = [a for a in sig.assumptions if not isinstance(a, (*KNOWN, str))]
     if strange:
-        raise Unsupported(_WHY.get(type(strange[0]).__name__, f"an assumption of kind {type(strange[0]).__name__}"))
+        raise Unsupported(f"an assumption of kind {type(strange[0]).__name__}")
     for _ in range(400):
         sizes = {s.name: 1 + int(stream.integers(largest, (1,))[0]) for s in sig.sizes}
         if not _sizes_fit(sig, sizes):
@@ -133,13 +145,6 @@ def draw(sig: Signature, stream: Stream, *, largest: int = 4, most_places: int =
         if places:
             return Inputs(sizes, arrays, scalars, _some(places, most_places, stream))
     raise Unsupported("no drawn sizes and inputs meet the assumptions")
-
-
-# What a reader is told of a kind of assumption that has no value at one draw.
-_WHY = {
-    "RandomEntries": "an expectation over random arrays; studies measure those",
-    "FixedArray": "an expectation over random arrays; studies measure those",
-}
 
 
 def _some(places: list[dict[Any, int]], most: int, stream: Stream) -> tuple[dict[Any, int], ...]:

@@ -15,6 +15,7 @@ import sympy
 
 from derive.assumptions import Defined
 from derive.language import Diff
+from derive.moments.nodes import PowerSum
 from verify.crosschecking.arithmetic import Digits, Rounded, Unsupported
 
 Entry = tuple[str, tuple[int, ...]]
@@ -204,6 +205,9 @@ class Evaluation:
     def _constant(self, expr: Any, at: dict[Any, int]) -> Any:
         return self._a.constant({sympy.pi: "pi", sympy.E: "e", sympy.EulerGamma: "euler_gamma"}[expr])
 
+    def _opened(self, expr: Any, at: dict[Any, int]) -> Any:
+        return self._value(expr.opened(), at)
+
     def _diff(self, expr: Any, at: dict[Any, int]) -> Any:
         """(f(x+h) − f(x−h))/2h with h = 10^(−digits/4): truncation and rounding both stay below 10^(−digits/4)."""
         if not isinstance(self._a, Digits):
@@ -242,6 +246,7 @@ _HANDLERS: dict[Any, Callable[[Evaluation, Any, dict[Any, int]], Any]] = {
     sympy.Max: Evaluation._max,
     sympy.Min: Evaluation._min,
     Diff: Evaluation._diff,
+    PowerSum: Evaluation._opened,
     type(sympy.pi): Evaluation._constant,
     type(sympy.E): Evaluation._constant,
     type(sympy.EulerGamma): Evaluation._constant,
