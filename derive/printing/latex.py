@@ -39,6 +39,8 @@ _FUNCTIONS = {
 class LatexStyle:
     """Markup in LaTeX."""
 
+    hook = "_latex"
+
     def name(self, name: str) -> str:
         return name_latex(name)
 
@@ -72,8 +74,24 @@ class LatexStyle:
     def call(self, function: str, arguments: Sequence[str]) -> str:
         if function == "Abs":
             return f"|{arguments[0]}|"
+        if function == "Mod":
+            return rf"({arguments[0]}\bmod {arguments[1]})"
         head = _FUNCTIONS.get(function, rf"\operatorname{{{function}}}")
         return f"{head}({', '.join(arguments)})"
+
+    def infinity(self, *, negative: bool) -> str:
+        return r"-\infty" if negative else r"\infty"
+
+    def limit(self, variable: str, target: str, body: str) -> str:
+        return rf"\lim_{{{variable}\to {target}}}{body}"
+
+    def repeated(self, kind: str, binder: str, low: str, high: str, body: str) -> str:
+        if kind == "product":
+            return rf"\prod_{{{binder}={_tight(low)}}}^{{{_tight(high)}}}{body}"
+        return rf"\int_{{{low}}}^{{{high}}}{body}\,d{binder}"
+
+    def floor(self, argument: str) -> str:
+        return rf"\lfloor {argument}\rfloor"
 
     def exponential(self, argument: str) -> str:
         return f"e^{{{argument}}}"

@@ -17,6 +17,8 @@ from derive.language import Diff
 from derive.printing.names import GREEK, Scope, array_name, letter, taken_names
 
 ADD, MUL, POWER, ATOM = 1, 2, 3, 4
+# Nodes that reach to the end of their product, so they stand last in it or in parentheses.
+_REACHING = (sympy.Sum, sympy.Product, sympy.Integral, sympy.Limit, sympy.Derivative, Diff)
 
 
 class Style(Protocol):
@@ -38,6 +40,13 @@ class Style(Protocol):
     def derivative(self, top: str, bottom: str, *, short: bool) -> str: ...
     def product(self, factors: Sequence[str]) -> str: ...
     def node(self, name: str, arguments: Sequence[str]) -> str: ...
+    def infinity(self, *, negative: bool) -> str: ...
+    def limit(self, variable: str, target: str, body: str) -> str: ...
+    def repeated(self, kind: str, binder: str, low: str, high: str, body: str) -> str: ...
+    def floor(self, argument: str) -> str: ...
+
+    # The method by which a node of our own prints itself in this style.
+    hook: str
 
 
 class Layout:
@@ -54,6 +63,10 @@ class Layout:
 
     def _show(self, expr: Any, scope: Scope) -> tuple[str, int]:
         style = self.style
+        if hasattr(expr, style.hook) and not type(expr).__module__.startswith("sympy.") and not isinstance(expr, Diff):
+            return str(getattr(expr, style.hook)(_Inside(self, scope))), ATOM
+        if expr in (sympy.oo, -sympy.oo):
+            return style.infinity(negative=expr == -sympy.oo), ATOM
         if expr.is_Rational:
             own = ATOM if expr.is_Integer and expr >= 0 else MUL
             return style.number(int(expr.p), int(expr.q)), own
@@ -69,8 +82,19 @@ class Layout:
             return style.exponential(self.show(expr.args[0], scope)), POWER
         if expr.is_Mul or expr.is_Pow:
             return self._product(expr, scope)
-        if isinstance(expr, sympy.Sum):
-            return self._sum(expr, scope), MUL
+        if isinstance(expr, (sympy.Sum, sympy.Product, sympy.Integral)):
+            return self._repeated(expr, scope), MUL
+        if isinstance(expr, sympy.Limit):
+            body, variable, target = expr.args[:3]
+            inside = self.show(body, scope, MUL)
+            return style.limit(self.show(variable, scope), self.show(target, scope), inside), MUL
+        if isinstance(expr, sympy.Derivative) and len(expr.variables) == 1:
+            return style.derivative(self.show(expr.expr, scope), self.show(expr.variables[0], scope), short=False), MUL
+        if isinstance(expr, sympy.floor):
+            return style.floor(self.show(expr.args[0], scope)), ATOM
+        if isinstance(expr, (sympy.Max, sympy.Min, sympy.Mod)):
+            parts = expr.args if isinstance(expr, sympy.Mod) else sorted(expr.args, key=sympy.default_sort_key)
+            return style.call(type(expr).__name__, [self.show(x, scope) for x in parts]), ATOM
         if isinstance(expr, sympy.KroneckerDelta):
             return style.delta([self.show(x, scope) for x in expr.args[:2]]), ATOM
         if isinstance(expr, sympy.Piecewise):
@@ -125,7 +149,7 @@ class Layout:
             if len(top) == 1:
                 return self._power(top[0], scope), (POWER if top[0].is_Pow else MUL)
             return self._factors(top, scope), MUL
-        sums = [x for x in top if isinstance(x, sympy.Sum)]
+        sums = [x for x in top if isinstance(x, _REACHING)]
         return self.style.fraction(self._factors(top, scope) if top else "1", self._factors(bottom, scope)), (
             MUL if sums or top else ATOM
         )
@@ -134,8 +158,8 @@ class Layout:
         """A product: numbers and plain factors first, a sum last and alone without parentheses."""
         if len(factors) == 1:
             return self._power(factors[0], scope) if factors[0].is_Pow else self.show(factors[0], scope)
-        sums = [x for x in factors if isinstance(x, (sympy.Sum, Diff))]
-        plain = sorted((x for x in factors if not isinstance(x, (sympy.Sum, Diff))), key=_reading_order)
+        sums = [x for x in factors if isinstance(x, _REACHING)]
+        plain = sorted((x for x in factors if not isinstance(x, _REACHING)), key=_reading_order)
         printed = [self._power(x, scope) if x.is_Pow else self.show(x, scope, MUL) for x in plain]
         if sums:
             printed += [self.show(x, scope, POWER) for x in sums[:-1]] + [self.show(sums[-1], scope, MUL)]
@@ -149,17 +173,23 @@ class Layout:
             return self.style.root(self.show(base, scope))
         return self.style.power(self.show(base, scope, ATOM), self.show(exponent, scope))
 
-    def _sum(self, expr: Any, scope: Scope) -> str:
+    def _repeated(self, expr: Any, scope: Scope) -> str:
+        kind = {sympy.Sum: "sum", sympy.Product: "product", sympy.Integral: "integral"}[type(expr)]
         inner = dict(scope)
         opened = []
-        for binder, low, high in reversed(expr.limits):
-            # The body's own free names count as taken: the binder must not look like any of them.
+        for limit in reversed(expr.limits):
+            if len(limit) != 3:
+                raise StatementError(f"a {kind} without a range in {expr}")
+            binder, low, high = limit
             ends = (self.show(low, inner), self.show(high, inner))
             inner[binder] = letter(binder, inner, self.taken)
             opened.append((inner[binder], *ends))
         text = self.show(expr.function, inner, MUL)
         for name, low_text, high_text in reversed(opened):
-            text = self.style.total(name, low_text, high_text, text)
+            if kind == "sum":
+                text = self.style.total(name, low_text, high_text, text)
+            else:
+                text = self.style.repeated(kind, name, low_text, high_text, text)
         return text
 
     def _cases(self, expr: Any, scope: Scope) -> str:
@@ -168,6 +198,16 @@ class Layout:
         if not last:
             raise StatementError(f"{expr} leaves a case open: end it with (value, True)")
         return self.style.cases(rows, last[0])
+
+
+class _Inside:
+    """What a node of our own sees of the printer while it prints itself."""
+
+    def __init__(self, layout: Layout, scope: Scope) -> None:
+        self.layout, self.scope = layout, scope
+
+    def doprint(self, expr: Any) -> str:
+        return self.layout.show(sympy.sympify(expr, strict=True), self.scope)
 
 
 def terms_in_order(expr: Any) -> list[Any]:

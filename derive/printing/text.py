@@ -22,6 +22,8 @@ _FUNCTIONS = {"Abs": "abs", "Max": "max", "Min": "min"}
 class TextStyle:
     """Markup in Unicode text."""
 
+    hook = "_sympystr"
+
     def name(self, name: str) -> str:
         return name_text(name)
 
@@ -44,7 +46,23 @@ class TextStyle:
         return f"√{base}" if base.replace("_", "").isalnum() else f"√({base})"
 
     def call(self, function: str, arguments: Sequence[str]) -> str:
+        if function == "Mod":
+            return f"({arguments[0]} mod {arguments[1]})"
         return f"{_FUNCTIONS.get(function, function)}({', '.join(arguments)})"
+
+    def infinity(self, *, negative: bool) -> str:
+        return "-∞" if negative else "∞"
+
+    def limit(self, variable: str, target: str, body: str) -> str:
+        return f"lim_{{{variable} → {target}}} {body}"
+
+    def repeated(self, kind: str, binder: str, low: str, high: str, body: str) -> str:
+        if kind == "product":
+            return f"Π_{{{binder}={low.replace(' ', '')}}}^{{{high.replace(' ', '')}}} {body}"
+        return f"∫_{{{low}}}^{{{high}}} {body} d{binder}"
+
+    def floor(self, argument: str) -> str:
+        return f"⌊{argument}⌋"
 
     def exponential(self, argument: str) -> str:
         return f"exp({argument})"

@@ -410,3 +410,28 @@ def test_trees_refuse_what_they_can_not_say() -> None:
         {"name": "s", "axes": []},
         {"name": "n", "axes": []},
     ]
+
+
+SHOWN = {
+    r"\lim_{s\to \infty}e^{-s}": sympy.Limit(exp(-scalar("s")), scalar("s"), sympy.oo, "-"),
+    r"\prod_{i=0}^{n-1}x_{i}": sympy.Product(array("x", n)[i], (i, 0, n - 1)),
+    r"\int_{0}^{\infty}e^{-s}\,ds": sympy.Integral(exp(-scalar("s")), (scalar("s"), 0, sympy.oo)),
+    r"x_{\lfloor \frac{i}{2}\rfloor}": array("x", n)[sympy.floor(i / 2)],
+}
+
+
+@pytest.mark.parametrize("tex", SHOWN)
+def test_other_nodes_in_latex(tex: str) -> None:
+    assert to_latex(SHOWN[tex]) == tex
+
+
+def test_every_claim_of_the_catalogue_prints() -> None:
+    """No statement or step of any family is beyond the printers, and no printer leaves a placeholder."""
+    for one in claims():
+        for expr in (one.lhs, one.rhs, *(side for step in one.steps for side in (step.lhs, step.rhs))):
+            tex, text = to_latex(expr), to_text(expr)
+            assert tex
+            assert text
+            assert tex.count("{") == tex.count("}")
+            assert "None" not in tex
+            assert "object at" not in text
