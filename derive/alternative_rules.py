@@ -65,6 +65,31 @@ def bounded_scores(step: Step) -> Verdict:
     return _rational(e / (e + (N - 1) / e), stated, "every n ≥ 1 and g ≥ 0")
 
 
+@rule("rational-order")
+@guarded
+def rational_order(step: Step) -> Verdict:
+    """lhs ≤ rhs because rhs - lhs, with n = 1 + k and e^g = 1 + t, is a quotient of polynomials in k, t ≥ 0 without a
+    negative coefficient.
+
+    Both sides are rational functions of n and e^g; data: "bound", the g ≥ 0; n ≥ 1.
+    """
+    g = step.data.get("bound")
+    if g is None or step.relation != "<=":
+        return Verdict.unknown("expected <= and data['bound']")
+    k, t = sympy.Dummy("k", nonnegative=True), sympy.Dummy("t", nonnegative=True)
+    difference = (step.rhs - step.lhs).replace(
+        lambda x: isinstance(x, sympy.exp), lambda x: (1 + t) ** sympy.Poly(x.args[0], g).coeff_monomial(g)
+    )
+    if difference.has(g):
+        return Verdict.unknown("the sides are not rational functions of n and e^g")
+    parts = sympy.fraction(sympy.cancel(sympy.together(difference.subs(N, 1 + k))))
+    top, bottom = (sympy.Poly(sympy.expand(part), k, t) for part in parts)
+    for sign in (1, -1):  # the common sign of a quotient is a matter of taste
+        if all(sign * c >= 0 for poly in (top, bottom) for c in poly.coeffs()):
+            return Verdict.proved("every n ≥ 1 and g ≥ 0", checkers=["signs of coefficients"])
+    return Verdict.unknown("rhs - lhs has coefficients of both signs in n - 1 and e^g - 1")
+
+
 @rule("wide-normal")
 @guarded
 def wide_normal(step: Step) -> Verdict:

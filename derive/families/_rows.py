@@ -28,16 +28,6 @@ STEIN = Source(
     1981,
     "The Annals of Statistics 9, 1135",
 )
-GIORLANDINO = Source(
-    "giorlandino2025",
-    "Giorlandino, Goldt",
-    "Two failure modes of deep transformers and how to avoid them: a unified theory of signal propagation at "
-    "initialisation",
-    2025,
-    "arXiv:2505.24333",
-    "https://arxiv.org/abs/2505.24333",
-)
-
 SYMBOLS = {
     "n": "number of keys in a row",
     "v": "variance of a row's scores (σ²)",

@@ -34,7 +34,7 @@ def _large() -> list[Claim]:
             relation="limit",
             given=given,
             premises=("saturation.trace_lower", "saturation.trace_upper"),
-            data={"error": 2.6 * K**2, "grid": grid},
+            data={"error": sympy.Rational(13, 5) * K**2, "grid": grid},
             observable="participation",
         ),
         one_step(
@@ -108,10 +108,19 @@ def _frozen() -> list[Claim]:
     grid = tuple(
         {"n": n, "v": (k * (2 * _log(n)) ** 0.5) ** 2} for n in (64, 512, 4096, 1e6, 1e12) for k in (1.5, 2, 4, 8)
     )
+    psi = sympy.digamma(1) - sympy.digamma(1 - m)
     laws = (
-        ("p2", "E Σα²", "E Σα²", p(2), 1 - m, 0.07, "participation"),
-        ("jacobian", "E ‖J‖²", "E ‖J‖²", J2, m * (1 - m) / 3, 0.4, "jacobian_norm"),
-        ("entropy", "mean entropy", "エントロピーの平均", H, sympy.digamma(1) - sympy.digamma(1 - m), 0.6, "entropy"),
+        ("p2", "E Σα²", "E Σα²", p(2), 1 - m, sympy.Rational(7, 100), "participation"),
+        ("jacobian", "E ‖J‖²", "E ‖J‖²", J2, m * (1 - m) / 3, sympy.Rational(2, 5), "jacobian_norm"),
+        (
+            "entropy",
+            "mean entropy",
+            "エントロピーの平均",
+            H,
+            sympy.digamma(1) - sympy.digamma(1 - m),
+            sympy.Rational(3, 5),
+            "entropy",
+        ),
     )
     return [
         one_step(

@@ -13,11 +13,12 @@ import sympy
 
 from derive.alternative_rules import SPARSE_JACOBIAN
 from derive.catalogue import Claim
-from derive.families._rows import GAUSSIAN_ROW, SIGMA, D, one_step, points
+from derive.families._rows import GAUSSIAN_ROW, SIGMA, D, chain, one_step, points
 from derive.power_sums import N, V
 from derive.row_constants import GapTail, freezing, mu
 from derive.row_nodes import COS, J2, TOP, CosMean, RowMean, p
 from derive.source import Source
+from derive.step import Step
 
 HENRY = Source(
     "henry2020",
@@ -42,6 +43,14 @@ GEMMA = Source(
     2024,
     "arXiv:2408.00118",
     "https://arxiv.org/abs/2408.00118",
+)
+VELICKOVIC = Source(
+    "velickovic2024",
+    "Veličković, Perivolaropoulos, Barbero, Pascanu",
+    "softmax is not enough (for sharp out-of-distribution)",
+    2024,
+    "arXiv:2410.01104",
+    "https://arxiv.org/abs/2410.01104",
 )
 MARTINS = Source(
     "martins2016",
@@ -111,6 +120,18 @@ def _normalised() -> list[Claim]:
                 "en": "A softcap at c bounds scores alike, with g = c.",
                 "ja": "上限 c のソフトキャップも g = c として同じ上界を与える。",
             },
+        ),
+        chain(
+            "alternatives.dispersion",
+            "Bounded scores disperse: max α ≤ e^(2g)/n, so no head stays sharp as n grows",
+            "有界なスコアは拡散する:max α ≤ e^(2g)/n、n が増えると鋭さは保てない",
+            (
+                Step(TOP, bound, "bounded-scores", "<=", data={"bound": G}),
+                Step(bound, sympy.exp(2 * G) / N, "rational-order", "<=", data={"bound": G}),
+            ),
+            relation="<=",
+            given=("every score of the row lies in [−g, g]",),
+            source=VELICKOVIC,
         ),
         one_step(
             "alternatives.qk_norm_gain",
