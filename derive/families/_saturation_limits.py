@@ -117,7 +117,7 @@ def _frozen() -> list[Claim]:
             "mean entropy",
             "エントロピーの平均",
             H,
-            sympy.digamma(1) - sympy.digamma(1 - m),
+            psi,
             sympy.Rational(3, 5),
             "entropy",
         ),
@@ -136,9 +136,9 @@ def _frozen() -> list[Claim]:
             data={"m": m, "error": error / freezing(N), "grid": grid},
             observable=observable,
             note={
-                "en": "With σ_c = √(2 log n) in place of b_n the law is 20 to 50 % off at ordinary n; past 2 σ_c mu_n "
+                "en": "With σ_c = √(2 log n) in place of b_n the law is 10 to 50 % off at ordinary n; past 2 σ_c mu_n "
                 "is better than either (it is the exact constant of the limit at fixed n).",
-                "ja": "b_n の代わりに σ_c = √(2 log n) では通常の n で 2〜5 割ずれる。2σ_c 以上では mu_n が良い。",
+                "ja": "b_n の代わりに σ_c = √(2 log n) では通常の n で 1〜5 割ずれる。2σ_c 以上では mu_n が良い。",
             },
         )
         for name, en, ja, body, law, error, observable in laws
