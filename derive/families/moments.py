@@ -13,12 +13,6 @@ import sympy
 
 from derive.assumptions import AtLeast, RandomEntries
 from derive.catalogue import Claim
-from derive.distributions import (
-    GaussianScore,
-    kolmogorov_constant,
-    total_variation_constant,
-    wasserstein_constant,
-)
 from derive.families._moments import (
     RHO,
     SCORE,
@@ -42,20 +36,11 @@ from derive.families._moments import (
     rows,
     squares_in_common,
 )
+from derive.families._moments_law import distance_claims, law_claims
 from derive.language import scalar
 from derive.moments.laws import gaussian, laplace, rademacher, shaped, shifted_exponential, student, uniform
 from derive.moments.model import GaussianPair
-from derive.moments.nodes import (
-    CharacteristicFunction,
-    Cumulant,
-    Density,
-    Distribution,
-    ExcessKurtosis,
-    Expect,
-    KolmogorovDistance,
-    TotalVariationDistance,
-    WassersteinDistance,
-)
+from derive.moments.nodes import Cumulant, ExcessKurtosis, Expect
 from derive.source import HERE
 
 E_Q, E_K = scalar("e_q"), scalar("e_k")
@@ -69,8 +54,8 @@ def claims() -> list[Claim]:
         *_special_laws(),
         *_self_attention(),
         *_limits(),
-        *_law_of_a_score(),
-        *_distances(),
+        *law_claims(),
+        *distance_claims(),
     ]
 
 
@@ -308,72 +293,4 @@ def _limits() -> list[Claim]:
                 "ja": "2 つのトークンの長さはランダムなままで、d_model が大きいときだけ揃う。",
             },
         ),
-    ]
-
-
-def _law_of_a_score() -> list[Claim]:
-    z, t = scalar("z"), scalar("t")
-    score = GaussianScore(d_k, SIGMA_Q, SIGMA_K)
-    eight = GaussianScore(8, SIGMA_Q, SIGMA_K)
-    note = {"en": "Symmetric variance-gamma law.", "ja": "対称な分散ガンマ分布。"}
-    # The finite sum is a statement about one even d_k; its vectors have that many components.
-    return [
-        claim_of(
-            "moments.characteristic_function",
-            en="Characteristic function of a score, centred Gaussian components",
-            ja="スコアの特性関数(平均 0 のガウス成分)",
-            lhs=CharacteristicFunction(SCORE, t),
-            rhs=score.characteristic_function(t),
-            laws=(*NORMAL, AtLeast(d_k, 1)),
-            source=HERE,
-            rule="score-law",
-            data={"size": d_k},
-        ),
-        claim_of(
-            "moments.density",
-            en="Density of a score, centred Gaussian components",
-            ja="スコアの確率密度(平均 0 のガウス成分)",
-            lhs=Density(SCORE, z),
-            rhs=score.density(z),
-            laws=(*NORMAL, AtLeast(d_k, 2)),
-            source=HERE,
-            rule="score-law",
-            data={"size": d_k},
-            note=note,
-        ),
-        claim_of(
-            "moments.distribution",
-            en="Distribution function of a score for d_k = 8, centred Gaussian components: a finite sum",
-            ja="d_k = 8 のスコアの分布関数(平均 0 のガウス成分):有限和",
-            lhs=Distribution(SCORE.xreplace({SCORE.limits[0][2]: sympy.Integer(7)}), z),
-            rhs=eight.cdf(z),
-            laws=NORMAL,
-            source=HERE,
-            rule="score-law",
-            data={"size": sympy.Integer(8)},
-        ),
-    ]
-
-
-def _distances() -> list[Claim]:
-    standard = products(gaussian(), gaussian())
-    table = (
-        ("kolmogorov_distance", KolmogorovDistance, kolmogorov_constant(), "Kolmogorov–Smirnov", "コルモゴロフ"),
-        ("wasserstein_distance", WassersteinDistance, wasserstein_constant(), "Wasserstein-1", "ワッサースタイン"),
-        ("total_variation_distance", TotalVariationDistance, total_variation_constant(), "total variation", "全変動"),
-    )
-    return [
-        claim_of(
-            f"moments.{name}",
-            en=f"How far a scaled Gaussian score is from the normal: d_k times the {en} distance",
-            ja=f"スケール後のガウススコアの正規分布からの{ja}距離の d_k 倍の極限",
-            lhs=d_k * node(SCORE / sympy.sqrt(d_k)),
-            rhs=constant,
-            laws=(*standard, AtLeast(d_k, 1)),
-            source=HERE,
-            relation="limit",
-            rule="score-law",
-            data={"size": d_k},
-        )
-        for name, node, constant, en, ja in table
     ]

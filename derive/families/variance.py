@@ -30,15 +30,9 @@ from derive.families._moments import (
     n,
     vectors,
 )
-from derive.families._variance_self_attention import (
-    any_token_claims,
-    bias_and_head_claims,
-    fixed_token_claims,
-    initialisation_claims,
-    random_token_claims,
-    tied_claims,
-)
+from derive.families._variance_self_attention import any_token_claims, fixed_token_claims, random_token_claims
 from derive.families._variance_shape import dependence_claims, shape_claims
+from derive.families._variance_weights import bias_and_head_claims, initialisation_claims, tied_claims
 from derive.moments.laws import gaussian, mean_variance
 from derive.moments.nodes import Covariance, Expect, Variance
 from derive.source import HERE, VASWANI
