@@ -227,7 +227,14 @@ def score_tile(p: Prepared, rows: slice, buffer: F64) -> Tile:
     if head.sink is not None:
         top = np.maximum(top, head.sink)
         reach = np.maximum(reach, abs(head.sink))
-    blank = ~np.isfinite(top)
+    # (O1) scores that may overflow say nothing: the row becomes one of equal scores with an infinite error
+    lost = ~((reach < 2.0**1000) & (size < 2.0**1000)) & ~head.blank[rows]
+    if lost.any():
+        part[lost] = 0.0
+        if keep is not None:
+            part[lost] = np.where(keep[lost, j0:j1], 0.0, -np.inf)
+        top, b = np.where(lost, 0.0, top), np.where(lost, np.inf, b)
+    blank = head.blank[rows]
     top = np.where(blank, 0.0, top)
     part -= top[:, None]
     # (S6) rounding of the shift; beyond 746 the weight is 0 and (U1) answers for it
@@ -238,7 +245,7 @@ def score_tile(p: Prepared, rows: slice, buffer: F64) -> Tile:
     total = _tree_sums(full, first, last, p.block)
     sink = None
     if head.sink is not None:
-        sink = settings.exp(head.sink - top)
+        sink = settings.exp(np.where(lost, 0.0, np.minimum(head.sink - top, 0.0)))
         total = total + sink
     norm = np.where(blank, 1.0, total)
     least = norm * (1 - 2 * p.g_norm)
@@ -366,7 +373,10 @@ def _radius(p: Prepared, t: Tile, e: Error, z: F64, spread: F64, heavy: F64, sha
         rad = (e1 + e2) * UP + FLOOR
         rad = np.where(np.isfinite(rad) & np.isfinite(z), rad, np.inf)
         hull = np.maximum(p.high - z, z - p.low) * (1 + 4 * U)  # (H1)
-        return np.fmin(rad, np.where(np.isfinite(hull), hull, np.inf)), e1
+        rad = np.fmin(rad, np.where(np.isfinite(hull), hull, np.inf))
+        broken = ~np.isfinite(z)  # the numerator overflowed: the hull around 0
+        z[broken], rad[broken] = 0.0, np.broadcast_to(p.top, z.shape)[broken]
+        return rad, e1
 
 
 def lse_tile(p: Prepared, t: Tile, e: Error) -> tuple[F64, F64]:

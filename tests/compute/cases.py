@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
 
 from compute.heads import Head, split
 from compute.spec import Spec
+from compute.tier1 import Settings
+from compute.tier1_backward import backward
+from compute.tier2 import tight
 from tests.compute.families import Case, keep_of
-from tests.compute.truth import truth
+from tests.compute.truth import excess, truth
 
 
 def spec_of(extras: dict[str, Any]) -> Spec:
@@ -35,3 +39,27 @@ def exact_of(case: Case, grad: np.ndarray | None = None, prec: int = 200) -> dic
         q, k, v, scale=extras.get("scale"), keep=keep_of(extras, len(q), len(k)), biases=biases,
         softcap=extras.get("softcap"), sink=extras.get("sink"), grad_output=grad, prec=prec,
     )  # fmt: skip
+
+
+def shares(case: Case, grad: np.ndarray, settings: Settings, prec: int = 200) -> Iterator[tuple[str, float]]:
+    """(quantity, proved error over radius) of both tiers for every entry: above 1 is a violation."""
+    head = head_of(case)
+    with np.errstate(all="ignore"):
+        out, got = backward(head, grad, settings, want_bias=True)
+        second = tight(head, np.arange(head.n))
+    exact = exact_of(case, grad, prec=max(prec, 300))
+    for row in exact["rows"]:
+        yield "lse", excess(exact["lse"][row], out.lse[row], out.lse_rad[row], prec=prec)
+        yield "lse, tier 2", excess(exact["lse"][row], second.lse[row], second.lse_rad[row], prec=max(prec, 300))
+        for c in range(out.z.shape[1]):
+            ball = exact["z"][row, c]
+            yield "output", excess(ball, out.z[row, c], out.z_rad[row, c], prec=prec)
+            low = second.low[row, c]
+            yield "output, tier 2", excess(ball, second.mid[row, c], second.rad[row, c], low, prec=max(prec, 300))
+    for what in ("dq", "dk", "dv", "dbias"):
+        mid, rad = getattr(got, what), getattr(got, f"{what}_rad")
+        for at in np.ndindex(mid.shape):
+            yield what, excess(exact[what][at], mid[at], rad[at], prec=prec)
+    yield "dscale", excess(exact["dscale"], *got.dscale, prec=prec)
+    if got.dsink is not None:
+        yield "dsink", excess(exact["dsink"], *got.dsink, prec=prec)

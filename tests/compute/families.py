@@ -248,6 +248,51 @@ def shapes(rng: Rng) -> tuple[int, int, int, int]:
     )
 
 
+def _wild(rng: Rng, shape: tuple[int, ...]) -> np.ndarray:
+    x = rng.standard_normal(shape)
+    kind = rng.integers(0, 7)
+    if kind == 1:
+        return x * np.exp2(rng.integers(-20, 20, shape).astype(float))
+    if kind == 2:
+        return x * np.exp2(rng.integers(-500, 500, shape).astype(float))
+    if kind == 3:
+        return np.ldexp(x, rng.integers(-1070, 1000))
+    if kind == 4:
+        return np.where(rng.random(shape) < 0.5, 0, x)
+    if kind == 5:
+        return np.round(x * 4) / 4
+    return x if kind == 0 else x * np.exp2(float(rng.integers(-60, 60)))
+
+
+def wild_case(rng: Rng) -> tuple[Case, np.ndarray]:
+    """A case and a grad_output with entries anywhere in float64's range; judge them with 3000 bits."""
+    n, m = int(rng.integers(1, 4)), int(rng.choice([1, 2, 3, 5, 9]))
+    d, d_v = int(rng.choice([1, 2, 4, 5, 16])), int(rng.integers(1, 3))
+    with np.errstate(all="ignore"):
+        q, k, v, grad = _wild(rng, (n, d)), _wild(rng, (m, d)), _wild(rng, (m, d_v)), _wild(rng, (n, d_v))
+        size = float(np.abs(q @ k.T).max())
+        if rng.random() < 0.5 and np.isfinite(size) and size > 0:
+            q = q / size * rng.choice([1, 10, 700, 750])
+    extras: dict[str, Any] = {}
+    kind = rng.random()
+    if kind < 0.2:
+        extras["scale"] = float(rng.choice([-1, 1, 0.3, -0.01, 1e-5, 0.0]))
+    elif kind < 0.3:
+        extras["scale"] = Fraction(int(rng.integers(-9, 9)), int(rng.integers(1, 9)))
+    if rng.random() < 0.2:
+        extras["bias"] = _wild(rng, (n, m))
+    if rng.random() < 0.2:
+        extras["sink"] = float(_wild(rng, (1,))[0])
+    if rng.random() < 0.15:
+        extras["softcap"] = float(np.exp(rng.uniform(-8, 8)))
+    if rng.random() < 0.2:
+        extras["mask"] = rng.random((n, m)) < 0.5
+    fine = all(np.isfinite(x).all() and np.abs(x).max() < 1e307 for x in (q, k, v, grad))
+    if not fine or not np.isfinite(extras.get("bias", np.zeros(1))).all():
+        return wild_case(rng)
+    return (q, k, v, extras), grad
+
+
 def keep_of(extras: dict[str, Any], n: int, m: int) -> np.ndarray | None:
     """The boolean matrix that a case means, built apart from compute.meaning."""
     keep = np.ones((n, m), bool)

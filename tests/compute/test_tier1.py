@@ -14,8 +14,8 @@ import compute.tier1
 from compute.outward import U, blocked, exp_up, expm1_up, norm_up, up32
 from compute.tier1 import Settings, forward
 from compute.tier1_backward import backward
-from tests.compute.cases import exact_of, head_of
-from tests.compute.families import FAMILIES, Case, shapes
+from tests.compute.cases import exact_of, head_of, shares
+from tests.compute.families import FAMILIES, Case, shapes, wild_case
 from tests.compute.truth import excess
 
 FORWARD = frozenset({"A1", "S2", "S4", "S5", "S6", "N1", "N2", "Z1", "U1"})
@@ -57,6 +57,23 @@ def test_every_family_is_enclosed(name: str) -> None:
         grad = rng.standard_normal((n, d_v)) * rng.choice([1.0, 1e-3, 1e3])
         worst = worst_backward(case, grad, settings)
         assert max(worst.values()) <= 1, worst
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_numbers_anywhere_in_the_range_are_enclosed(seed: int) -> None:
+    rng = np.random.default_rng(seed)
+    for _ in range(60):
+        case, grad = wild_case(rng)
+        settings = Settings(block=int(rng.choice([1, 2, 128])), tile=int(rng.choice([1, 128])), refine="all")
+        for what, share in shares(case, grad, settings, prec=3000):
+            assert share <= 1, what
+
+
+def test_scores_that_overflow_leave_the_hull() -> None:
+    q, k, v = np.full((1, 4), 1e200), np.array([[1e200] * 4, [-1e200] * 4]), np.array([[1.0], [3.0]])
+    out = forward(head_of((q, k, v, {})), Settings())
+    assert out.lse_rad[0] == np.inf
+    assert abs(out.z[0, 0] - 1.0) <= out.z_rad[0, 0] <= 2
 
 
 def loud(size: float) -> Callable[..., np.ndarray]:
