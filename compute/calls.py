@@ -13,15 +13,16 @@ from typing import Any, Literal
 
 import numpy as np
 
-from compute import plain, tiled, tiled_backward
+from compute import tiled, tiled_backward, whole
 from compute.arrays import Array, device_errors, namespace
 from compute.errors import InputError
 from compute.meaning import Problem, resolve, same_library
 from compute.spec import Spec
 
 Algorithm = Literal["auto", "plain", "shifted", "online", "bounded", "kernel"]
-# Below this many scores, whole matrices are quicker than a loop over tiles.
+# Below this many scores (in all, or a head), whole matrices are quicker than a loop over tiles.
 FEW_CELLS = 1 << 17
+SMALL_HEAD = 1 << 14
 # Below this many rows, the pass over keys and values that a bound takes costs more than it saves.
 FEW_ROWS = 64
 ALGORITHMS = ("auto", "plain", "shifted", "online", "bounded", "kernel")
@@ -66,8 +67,9 @@ def attention(
 
     algorithm: "plain" (the formula, unshifted: overflows where exp does), "shifted" (by the row's maximum),
     "online" (tiles, O(n) memory), "bounded" (tiles without a maximum where a bound on the scores proves it safe,
-    "online" elsewhere), "kernel" (our own CUDA kernels, CuPy arrays only), "auto" (shifted for few scores, online
-    for few rows, else bounded). threads: at most this many (None: the cores there are); results don't depend on it.
+    "online" elsewhere), "kernel" (our own CUDA kernels, CuPy arrays only), "auto" (shifted for few scores or small
+    heads, online for few rows, else bounded). threads: at most this many (None: the cores there are); results don't
+    depend on it.
 
     Raises InputError (arguments that don't fit), DeviceError (a GPU that can't).
     Source: Vaswani et al. 2017, section 3.2.1, equation (1).
@@ -152,7 +154,7 @@ def solve(problem: Problem, algorithm: str, threads: int | None) -> tuple[Array,
     """(output, natural log-sum-exp) in the work dtype, with the head axis that a 2-D call lacks."""
     named = choose(problem, algorithm)
     if named in ("plain", "shifted"):
-        return plain.forward(problem.whole(), shifted=named == "shifted")
+        return whole.forward(problem, shifted=named == "shifted", threads=threads)
     if named == "kernel":
         from compute.kernels import bridge
 
@@ -171,10 +173,12 @@ def solve_backward(
 ) -> Gradients:
     """Gradients in the callers' shapes and dtypes."""
     named = choose(problem, algorithm)
+    dbias: Array | None
     if named in ("plain", "shifted"):
-        g = plain.backward(problem.whole(), grad_output, grad_lse, shifted=named == "shifted")
-        dk, dv = over_groups(problem, g.dk), over_groups(problem, g.dv)
-        dq, dbias, dsink, dscale = g.dq, g.dbias, g.dsink, g.dscale
+        shifted = named == "shifted"
+        dq, dk, dv, dbias, dsink, dscale = whole.backward(
+            problem, grad_output, grad_lse, shifted=shifted, threads=threads
+        )
     elif named == "kernel":
         dq, dk, dv, dbias, dsink, dscale = _by_kernels(problem, grad_output, grad_lse, output, lse)
     else:
@@ -182,10 +186,11 @@ def solve_backward(
         t = tiled_backward.backward(problem, grad_output, grad_lse, output, lse, bounded=bounded, threads=threads)
         dq, dk, dv, dbias, dsink, dscale = t.dq, t.dk, t.dv, t.dbias, t.dsink, float(t.dscale.sum())
     if problem.bias_shape is not None:
-        dbias = summed_to(dbias, problem.bias_shape).astype(problem.bias_dtype)
+        assert dbias is not None
+        dbias = dbias.reshape(problem.bias_shape).astype(problem.bias_dtype)
     if problem.sink is not None:
         assert problem.sink_shape is not None
-        dsink = summed_to(dsink, problem.sink_shape).astype(problem.sink.dtype)
+        dsink = whole.summed_to(dsink, problem.sink_shape).astype(problem.sink.dtype)
     return Gradients(
         dq=rounded(problem, dq, problem.q.dtype),
         dk=rounded(problem, dk, problem.k.dtype),
@@ -220,8 +225,8 @@ def choose(problem: Problem, algorithm: str) -> str:
         raise InputError(f"algorithm is {algorithm!r}: expected one of {', '.join(ALGORITHMS)}")
     if algorithm != "auto":
         return algorithm
-    cells = math.prod(problem.batch) * problem.h * problem.n * problem.m
-    if cells <= FEW_CELLS:
+    head = problem.n * problem.m
+    if head <= SMALL_HEAD or math.prod(problem.batch) * problem.h * head <= FEW_CELLS:
         return "shifted"
     return "bounded" if problem.n >= FEW_ROWS else "online"
 
@@ -241,19 +246,6 @@ def in_base(problem: Problem, lse: Array) -> Array:
     base = problem.spec.lse_base
     lse = lse if base == math.e else lse / problem.work.type(math.log(base))
     return lse[0] if problem.flat else lse
-
-
-def over_groups(problem: Problem, grad: Array) -> Array:
-    """(…, h, m, d) summed over the query heads that share a key-value head."""
-    if problem.groups == 1:
-        return grad
-    return grad.reshape(*grad.shape[:-3], problem.h // problem.groups, problem.groups, *grad.shape[-2:]).sum(axis=-3)
-
-
-def summed_to(grad: Array, shape: tuple[int, ...]) -> Array:
-    """A gradient summed back to the shape that was broadcast to its own."""
-    grad = grad.sum(axis=tuple(range(grad.ndim - len(shape))))
-    return grad.sum(axis=tuple(i for i, size in enumerate(shape) if size == 1), keepdims=True)
 
 
 def _like(problem: Problem, name: str, array: Array, shape: tuple[int, ...]) -> Array:

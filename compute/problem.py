@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
 
@@ -74,6 +74,39 @@ class Problem:
             block = self.k[..., start : start + 4096, :].astype(self.work, copy=False)
             out[..., start : start + 4096, :] = rotary.rotate(self.xp, block, rope.k_offset + start, rope)
         return out
+
+    def pieces(self, cells: int) -> Iterator[tuple[Any, Problem]]:
+        """Problems over parts of the first batch axis, of at most `cells` scores each where one index allows it.
+
+        Each comes with the index of its part in arrays of shape (*batch, …). Without a batch axis there is one.
+        """
+        count = self.batch[0] if self.batch else 0
+        each = math.prod(self.batch[1:]) * self.h * self.n * self.m
+        step = max(1, cells // max(each, 1))
+        if step >= count:
+            yield ..., self
+            return
+        for start in range(0, count, step):
+            at = slice(start, start + step)
+
+            def cut(array: Any, at: slice = at) -> Any:
+                return None if array is None else array[at]
+
+            yield (
+                at,
+                replace(
+                    self,
+                    q=self.q[at],
+                    k=self.k[at],
+                    v=self.v[at],
+                    mask=cut(self.mask),
+                    additive=tuple(a[at] for a in self.additive),
+                    sink=cut(self.sink),
+                    slopes=cut(self.slopes),
+                    drop=cut(self.drop),
+                    lengths=cut(self.lengths),
+                ),
+            )
 
     def whole(self) -> Part:
         """All heads at once."""

@@ -6,7 +6,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import compute
-from compute import Rope, Spec, tiled, tiled_backward
+from compute import Rope, Spec, tiled, tiled_backward, whole
 from tests.compute.battery import FAST, TINY, battery, case, cotangents, worst_backward, worst_forward
 from tests.compute.reference import forward, gradients
 
@@ -115,6 +115,33 @@ def test_real_tiles_on_ragged_and_long_rows(algorithm, n, m, monkeypatch):
                 * (n if name != "dq" else 1)
             )
             assert abs(x - y).max() <= 8 * bound * wide
+
+
+@pytest.mark.parametrize("algorithm", ["plain", "shifted"])
+def test_pieces_of_the_batch_are_the_whole(algorithm, monkeypatch):
+    rng = np.random.default_rng(2)
+    q, k, v = rng.normal(size=(5, 2, 4, 3, 4)), rng.normal(size=(5, 2, 2, 6, 4)), rng.normal(size=(5, 2, 2, 6, 2))
+    grad, grad_lse = rng.normal(size=(5, 2, 4, 3, 2)), rng.normal(size=(5, 2, 4, 3))
+    spec = Spec(causal="bottom-right", rope=Rope(), empty_row="mean")
+    for bias in (rng.normal(size=(5, 1, 1, 1, 6)), rng.normal(size=(4, 3, 1)), rng.normal(size=(1, 2, 1, 1, 6))):
+        given_ = {"bias": bias, "sink": rng.normal(size=(5, 1, 4)), "key_lengths": rng.integers(0, 7, size=(5, 2))}
+        given_["mask"] = rng.random((2, 1, 3, 6)) > 0.2
+        given_["alibi_slopes"] = rng.random((5, 2, 4))
+        given_["dropout_mask"] = rng.random((5, 1, 1, 3, 6))
+        seen = []
+        for cells, threads in ((1 << 30, 1), (300, 1), (1, 3)):
+            monkeypatch.setattr(whole, "CELLS", cells)
+            out = compute.attention(q, k, v, spec, **given_, return_lse=True, algorithm=algorithm, threads=threads)
+            g = compute.attention_backward(
+                grad, q, k, v, spec, **given_, grad_lse=grad_lse, algorithm=algorithm, threads=threads
+            )
+            seen.append([*out, g.dq, g.dk, g.dv, g.dsink, g.dbias, g.dscale])
+        for other in seen[1:]:
+            for a, b in zip(seen[0][:6], other[:6], strict=True):
+                assert np.array_equal(a, b)
+            # Sums over the batch: in pieces, or by NumPy at once.
+            assert abs(seen[0][6] - other[6]).max() <= 64 * 2.0**-53 * 100
+            assert abs(seen[0][7] - other[7]) <= 400 * 2.0**-53 * 100
 
 
 def test_zero_sizes():

@@ -102,7 +102,7 @@ MUTANTS = [
     ("tiled_backward", "dk[cols] = part.grad_keys(cols, dk[cols])", "pass"),
     # compute.calls
     ("calls", "lse / problem.work.type(math.log(base))", "lse * problem.work.type(math.log(base))"),
-    ("calls", "problem.h // problem.groups, problem.groups,", "problem.groups, problem.h // problem.groups,"),
+    ("whole", "problem.h // problem.groups, problem.groups,", "problem.groups, problem.h // problem.groups,"),
 ]  # fmt: skip
 
 # Lines whose fault only an input that is not finite, or an extreme one, can show.
