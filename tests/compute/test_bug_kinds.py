@@ -361,6 +361,17 @@ def test_82_83_lengths_beyond_16_and_32_bits_of_a_mask():
         assert (got == fill).all()
 
 
+def test_84_positions_beyond_32_bits(algorithm):
+    q, k, v = arrays(np.random.default_rng(12).normal(size=(3, 4)), np.arange(4.0))
+    far = 2**33
+    causal = compute.attention(q, k, v, Spec(causal=True, past=far), algorithm=algorithm)
+    assert np.array_equal(causal, compute.attention(q, k, v, Spec(), algorithm=algorithm))
+    out, lse = compute.attention(q, k, v, Spec(window=(5, 5), past=far), return_lse=True, algorithm=algorithm)
+    assert not out.any()
+    assert (lse == -INF).all()
+    assert 46341 * 46341 > 2**31  # row · stride of the field report: NumPy's own offsets are 64 bits (kind 82)
+
+
 def test_107_a_mask_with_a_head_axis_of_one_is_for_every_head(algorithm):
     mask = bools([T, F]).reshape(1, 1, 1, 2)
     q, k, v = np.zeros((1, 3, 1, 1)), np.zeros((1, 3, 2, 1)), np.tile(np.array([[1.0], [3]]), (1, 3, 1, 1))
