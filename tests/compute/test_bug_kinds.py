@@ -369,7 +369,6 @@ def test_84_positions_beyond_32_bits(algorithm):
     out, lse = compute.attention(q, k, v, Spec(window=(5, 5), past=far), return_lse=True, algorithm=algorithm)
     assert not out.any()
     assert (lse == -INF).all()
-    assert 46341 * 46341 > 2**31  # row · stride of the field report: NumPy's own offsets are 64 bits (kind 82)
 
 
 def test_107_a_mask_with_a_head_axis_of_one_is_for_every_head(algorithm):
