@@ -18,6 +18,7 @@ from verify.models.blocks import Heads
 from verify.studies import laws
 from verify.studies import variance as variance_module
 from verify.studies import weights as weights_module
+from verify.studies.path import study_path
 from verify.studies.saturation import study_saturation
 from verify.studies.statistics import Measured, cluster_bootstrap, fitted_slope, global_p, holm, log_slope
 from verify.studies.variance import study_variance
@@ -154,6 +155,43 @@ def test_saturation_refuses_what_has_no_meaning() -> None:
     for bad in ({"n": 1}, {"rows": 10}, {"d_k": (0, 4)}, {"d_k": ()}):
         with pytest.raises(InputError):
             study_saturation(**bad)
+
+
+# -- the path study --------------------------------------------------------------------------------------------------
+
+
+def test_paths_agree_with_their_exact_means() -> None:
+    found = study_path((1, 8), rows=20_000, products=150)
+    assert found.outcome == "agrees", found.tests
+    assert len(found.points) == 8
+
+
+@pytest.mark.parametrize("place", range(4))
+def test_wrong_path_laws_are_refused(place: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    from verify.studies import path
+
+    exact = path._laws
+
+    def wrong(*given: Any) -> Any:
+        found = list(exact(*given))
+        # A path over one position more or less, for each quantity in turn.
+        found[place] = exact(given[0] + 1, *given[1:])[place]
+        return tuple(found)
+
+    monkeypatch.setattr(path, "_laws", wrong)
+    assert study_path((1, 8), rows=20_000, products=150).outcome == "differs"
+
+
+def test_attention_outlives_products() -> None:
+    table = study_path((64,), rows=2000, products=20).tables[1].rows[0]
+    assert float(table[1]) > 100 * float(table[2]) > 0  # type: ignore[arg-type]
+    assert float(table[1]) > 100 * float(table[3]) > 0  # type: ignore[arg-type]
+
+
+def test_path_refuses_what_has_no_meaning() -> None:
+    for bad in ({"lengths": (0,)}, {"lengths": ()}, {"gain": 0.0}, {"products": 2}):
+        with pytest.raises(InputError):
+            study_path(**bad)
 
 
 # -- statistics -----------------------------------------------------------------------------------------------------

@@ -1,4 +1,4 @@
-"""`attnproof study variance | saturation | weights`: run an experiment against its law.
+"""`attnproof study variance | saturation | path | weights`: run an experiment against its law.
 
 Guarantees: exit code 0 when the study agrees, 1 when it differs or could not decide; the picture and the JSON are
 written whole. Does not: hold any statistics (see `verify.studies`).
@@ -52,7 +52,11 @@ def _add_saturation(sub: argparse.ArgumentParser) -> None:
     sub.add_argument("--rows", type=int, default=24_000, help="independent rows at each point (24000)")
 
 
-_ADD = {"variance": _add_variance, "saturation": _add_saturation, "weights": _add_weights}
+def _add_path(sub: argparse.ArgumentParser) -> None:
+    sub.add_argument("--lengths", default="1,4,16,64", metavar="A:B", help="distances: powers of two, or a list")
+
+
+_ADD = {"variance": _add_variance, "saturation": _add_saturation, "path": _add_path, "weights": _add_weights}
 
 
 def run(args: argparse.Namespace) -> int:
@@ -77,6 +81,8 @@ def run(args: argparse.Namespace) -> int:
 def _options(args: argparse.Namespace) -> dict[str, Any]:
     if args.study == "weights":
         return {"model": args.model, "heads": args.heads, "kv_heads": args.kv_heads}
+    if args.study == "path":
+        return {"lengths": sizes(args.lengths, "--lengths")}
     if args.study == "saturation":
         return {"d_k": sizes(args.d_k), "n": args.n, "rows": args.rows}
     if not 1e-5 <= args.precision <= 0.5:
@@ -85,7 +91,7 @@ def _options(args: argparse.Namespace) -> dict[str, Any]:
     return {"d_k": sizes(args.d_k), "components": args.law, **chosen}
 
 
-def sizes(text: str) -> tuple[int, ...]:
+def sizes(text: str, option: str = "--d-k") -> tuple[int, ...]:
     """ "4:4096" → powers of two times 4 up to 4096; "3,10" → those. Raises UsageError for anything else."""
     most = 1 << 16
     if found := re.fullmatch(r"(\d+):(\d+)", text):
@@ -99,7 +105,7 @@ def sizes(text: str) -> tuple[int, ...]:
     else:
         values = []
     if not values or min(values) < 1 or max(values) > most:
-        raise UsageError(f"--d-k {text}: expected A:B with 1 <= A <= B, or a list as 4,10,64; at most {most}")
+        raise UsageError(f"{option} {text}: expected A:B with 1 <= A <= B, or a list as 4,10,64; at most {most}")
     return tuple(values)
 
 

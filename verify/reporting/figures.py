@@ -15,7 +15,7 @@ from verify.studies.study import Point, StudyResult
 
 def figure(result: StudyResult) -> str:
     """The picture of a study, as SVG text. Raises UsageError for a study without one."""
-    known = {"variance": variance, "saturation": saturation, "weights": weights}
+    known = {"variance": variance, "saturation": saturation, "path": path, "weights": weights}
     if result.name not in known:
         raise UsageError(f"the study {result.name} has no picture")
     return known[result.name](result)
@@ -103,6 +103,31 @@ def saturation(result: StudyResult) -> str:
         medians.set_ylim(1e-8, 2)
         medians.set_title("The median (bars 5 to 95 %): dies out without scaling")
         medians.legend(loc="lower left")
+    return page[0]
+
+
+def path(result: StudyResult) -> str:
+    """Medians against distance: attention is diluted by the number of keys, products of factors die out."""
+    typical = np.array(result.data["typical"], dtype=float)
+    with canvas(1, "Median strength of a path against its length, for attention, an RNN and an LSTM") as (
+        (axes,),
+        page,
+    ):
+        looks = (("attention weight", BLUE, "o"), ("linear RNN, ‖J u‖", ORANGE, "s"), ("LSTM cell, Π f", GREEN, "^"))
+        for column, (name, colour, marker) in enumerate(looks, 1):
+            axes.plot(typical[:, 0], typical[:, column], marker, color=colour, label=name)
+        axes.plot(
+            typical[:, 0], 1 / (typical[:, 0] + 1), color=INK, linewidth=1, label="mean attention weight, 1/(L+1)"
+        )
+        axes.set_xscale("log", base=2)
+        axes.set_yscale("log")
+        axes.minorticks_off()
+        axes.set_xticks(typical[:, 0])
+        axes.xaxis.set_major_formatter(lambda value, _: f"{value:g}")
+        axes.set_xlabel("distance L")
+        axes.set_ylabel("median strength")
+        axes.set_title("Attention dilutes, products die out")
+        axes.legend(loc="lower left")
     return page[0]
 
 

@@ -17,6 +17,7 @@ if TYPE_CHECKING:
 STUDIES = {
     "variance": "the spread of q·k against d_k, unscaled and scaled, on drawn queries and keys",
     "saturation": "how far softmax saturates against d_k at three scales: mean and median beside their laws",
+    "path": "how far a signal carries: attention against a linear RNN and an LSTM",
     "weights": "the spread of scores on the heads of a real model, against the exact identity and the isotropic law",
 }
 
@@ -24,7 +25,7 @@ STUDIES = {
 def study(name: str, **options: Any) -> StudyResult:
     """Run a study and return its `StudyResult` (points, tests, tables, outcome, to_json()).
 
-    name: one of "variance", "saturation", "weights"; options are those of `verify.studies.<name>.study_<name>`.
+    name: one of "variance", "saturation", "path", "weights"; options are those of `verify.studies.<name>.study_<name>`.
     Raises UsageError for an unknown name, and what the study raises.
     """
     if name not in STUDIES:
