@@ -15,7 +15,7 @@ from typing import Any, Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from compute import worst_gradients
+from compute import expected_gradients, worst_gradients
 from compute.errors import InputError
 from compute.expected import expected
 from compute.expected import total as quadratic
@@ -115,8 +115,6 @@ def tolerance(
         raise InputError(f"algorithm is {algorithm!r}: expected Flash(...) or Eager(...)")
     if kind not in ("worst", "expected", "probable"):
         raise InputError(f"kind is {kind!r}: expected 'worst', 'expected' or 'probable'")
-    if kind != "worst" and grad_output is not None:
-        raise InputError(f"kind is {kind!r} and grad_output is given: gradients have a worst-case tolerance only")
     heads = split(q, k, v, spec, **arrays)
     parts, flags = [], []
     for head in heads:
@@ -127,12 +125,16 @@ def tolerance(
     axes = (heads.problem.n, heads.problem.v.shape[-1])
     overflow = np.asarray(heads.join(flags, axes), dtype=bool)
     whole = heads.join([p.total if kind == "worst" else quadratic(p) for p in parts], axes)
-    if kind == "probable":
-        whole = whole * math.sqrt(2 * math.log(2 * max(whole.size, 1) / MISS))
+    whole = whole * _factor(kind, whole.size)
     total = np.where(overflow, np.inf, whole)
     sources = {name: heads.join([getattr(p, name) for p in parts], axes) for name in names}
     gradients = {} if grad_output is None else _gradients(heads, algorithm, grad_output, kind)
     return Tolerance(total, sources, overflow, algorithm, kind, gradients)
+
+
+def _factor(kind: Kind, size: int) -> float:
+    """What "probable" multiplies a root mean square by."""
+    return math.sqrt(2 * math.log(2 * max(size, 1) / MISS)) if kind == "probable" else 1.0
 
 
 def _gradients(heads: Heads, algorithm: Algorithm, grad_output: Any, kind: Kind) -> dict[str, Tolerance]:
@@ -142,7 +144,8 @@ def _gradients(heads: Heads, algorithm: Algorithm, grad_output: Any, kind: Kind)
     if tuple(np.shape(grad_output)) != shape:
         raise InputError(f"grad_output has shape {np.shape(grad_output)}: expected the output's, {shape}")
     grad = exact64(np.asarray(grad_output), "grad_output").reshape(len(heads), n, d_v)
-    found = [worst_gradients.gradients(head, algorithm, g) for head, g in zip(heads, grad, strict=True)]
+    model = worst_gradients.gradients if kind == "worst" else expected_gradients.gradients
+    found = [model(head, algorithm, g) for head, g in zip(heads, grad, strict=True)]
     out = {}
     for name, axes in (("dq", (n, d)), ("dk", (m, d)), ("dv", (m, d_v))):
         sources = {
@@ -155,10 +158,18 @@ def _gradients(heads: Heads, algorithm: Algorithm, grad_output: Any, kind: Kind)
             # heads of a group are added up, each sum rounded to the output format at worst
             cut = (*heads.shape[:-1], heads.shape[-1] // groups, groups, *axes)
             reach = (size + sum(sources.values())).reshape(cut).sum(axis=-3)
-            sources = {k: x.reshape(cut).sum(axis=-3) for k, x in sources.items()}
-            sources["output"] = sources["output"] + (groups - 1) * 2 * limits(algorithm.output).unit * reach
+            extra = (groups - 1) * 2 * limits(algorithm.output).unit * reach
+            if kind == "worst":
+                sources = {k: x.reshape(cut).sum(axis=-3) for k, x in sources.items()}
+            else:
+                sources = {k: np.sqrt((x * x).reshape(cut).sum(axis=-3)) for k, x in sources.items()}
+            sources["output"] = sources["output"] + (extra if kind == "worst" else 0.0)
             overflow = overflow.astype(bool).reshape(cut).any(axis=-3)
         overflow = np.asarray(overflow, dtype=bool)
-        total = np.where(overflow, np.inf, np.asarray(sum(sources.values())) * (1 + 2.0**-45))
+        if kind == "worst":
+            whole = np.asarray(sum(sources.values())) * (1 + 2.0**-45)
+        else:
+            whole = np.sqrt(sum(x * x for x in sources.values())) * _factor(kind, overflow.size)
+        total = np.where(overflow, np.inf, whole)
         out[name] = Tolerance(total, sources, overflow, algorithm, kind)
     return out
