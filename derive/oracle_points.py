@@ -65,7 +65,8 @@ def relative_error(n: float, sigma: float, name: str) -> float:
         fine, coarse = _maximum(n, sigma, 1.0), _maximum(n, sigma, 0.8)
         k = MAXIMA.index(name)
         change = abs(fine[k] / coarse[k] - 1) if coarse[k] else 0.0
-        return _ROUNDING + abs(fine[0] + fine[1] - 1) + change
+        rounding = _ROUNDING * (2 + 0.2 * math.log(n))  # of I^(n-1), more nodes for more keys
+        return rounding + abs(fine[0] + fine[1] - 1) + change
     observable = OBSERVABLES[name]
     table = _table(n, sigma, oracle_gaussian.STEP, name)
     second = observable(_table(n, sigma, oracle_gaussian.COARSE_STEP, name))

@@ -170,8 +170,8 @@ def test_broadcasting_and_default_scale() -> None:
 
 def test_self_attention_tends_to_independent_inputs_and_matches_known_figures() -> None:
     for name in ("gradient_q", "gradient_k", "gradient_v", "gradient_scores"):
-        wide = float(expect(name, 16, d_k=8, d_model=1e5).value)
-        assert wide == pytest.approx(float(expect(name, 16, d_k=8).value), rel=1e-3), name
+        wide = float(expect(name, 16, d_k=8, d_model=2e4).value)
+        assert wide == pytest.approx(float(expect(name, 16, d_k=8).value), rel=5e-3), name
         assert wide != float(expect(name, 16, d_k=8).value)
     # Simulated figures of an earlier, separate computation, to their printed digits.
     for width, want, ratio in ((16, 0.0949, 54), (64, 0.0492, 96), (256, 0.0382, 121)):
