@@ -96,7 +96,8 @@ def terms(observable: str, d: float, scale: float, width: float) -> tuple[Term, 
     if observable == "gradient_scores":
         return (Term(1 / width, square, 1),)
     name = "p2" if observable == "gradient_v" else observable
-    return (Term(1.0, ((name, 1.0),), 0),)
+    degree = {"jacobian_direction": 1, "direction_form": 1, "direction_form_squared": 2}.get(name, 0)
+    return (Term(1.0, ((name, 1.0),), degree),)
 
 
 def _mean(
