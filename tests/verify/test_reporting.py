@@ -42,6 +42,19 @@ def test_the_job_passes(fresh: tuple[Path, list[Section]]) -> None:
 
 
 @pytest.mark.slow
+def test_every_claim_with_a_counterpart_was_compared_with_compute(fresh: tuple[Path, list[Section]]) -> None:
+    from verify.crosschecking.counterparts import COUNTERPARTS
+
+    (section,) = (s for s in fresh[1] if s.name == "crosschecks")
+    found = {c["claim"]: c for c in section.data["crosschecks"]}
+    assert set(found) == {c.id for c in derive.claims()}
+    assert {i for i, c in found.items() if c["computed"]["status"] == "agrees"} == set(COUNTERPARTS)
+    # A comparison is not idle: most claims have both sides in 50 digits, and a function in float64.
+    for part in ("exact", "formula"):
+        assert sum(c[part]["status"] == "agrees" for c in found.values()) > len(found) / 2
+
+
+@pytest.mark.slow
 def test_derivations_are_committed_to_the_byte(fresh: tuple[Path, list[Section]]) -> None:
     assert (fresh[0] / "derivation.md").read_bytes() == (REPORTS / "derivation.md").read_bytes()
 
