@@ -6,10 +6,10 @@ B_i is small the shift 0 does, and two passes over the scores (the maximum, its 
 Guarantees: a row is called safe only where, over the keys it may see,
     2B + ln(1/min|v|) + ln(1/u) < reach   no weight times value loses a bit to underflow (zeros of v aside), and
     B + ln(m) + ln(max|v|) + 1 < reach    no sum overflows,
-with reach = −ln(smallest normal number), rounded down; the largest number reaches further. The shift being 0, nothing is subtracted: the logit
-carries the rounding errors of q·k and of the folded factor, (d_k + 2)u·τΣ|q||k|, and none that grows with B (a shift
-by −B adds u·2B). Whether row i is safe depends only on row i and on the keys that length and causal corner let it
-see, so what stands in other keys can't change a bit of it.
+with reach = −ln(smallest normal number), rounded down; the largest number reaches further. The shift being 0, nothing
+is subtracted: the logit carries the rounding errors of q·k and of the folded factor, (d_k + 2)u·τΣ|q||k|, and none
+that grows with B (a shift by −B adds u·2B). Whether row i is safe depends only on row i and on the keys that length
+and causal corner let it see, so what stands in other keys can't change a bit of it.
 Does not: look through masks, biases or windows; compute.tiled takes no bound there.
 """
 
