@@ -43,14 +43,17 @@ def three_circles(
         f'<rect width="{SIZE}" height="{SIZE + 60}" fill="white"/>',
         f'<text x="{MIDDLE}" y="24" text-anchor="middle" font-size="16">{escape(title)}</text>',
     ]
-    circles = (("largest output", largest, "#999"), ("tolerance", band, _BETWEEN), ("proven radius", proven, _INSIDE))
-    for name, value, colour in circles:
-        r = distance(value)
-        lines.append(
-            f'<circle cx="{MIDDLE}" cy="{MIDDLE}" r="{r:.1f}" fill="{colour}" fill-opacity="0.06" stroke="{colour}"/>'
-        )
-        y = MIDDLE - r - 5
-        lines.append(f'<text x="{MIDDLE}" y="{y:.1f}" text-anchor="middle" fill="{colour}">{name} {value:.2g}</text>')
+    circles = (
+        ("largest output", largest, "#777", 90),
+        ("tolerance", band, _BETWEEN, 215),
+        ("proven radius", proven, _INSIDE, 325),
+    )
+    for name, value, colour, degrees in circles:
+        r, angle = distance(value), math.radians(degrees)
+        stroke = f'fill="{colour}" fill-opacity="0.06" stroke="{colour}"'
+        lines.append(f'<circle cx="{MIDDLE}" cy="{MIDDLE}" r="{r:.1f}" {stroke}/>')
+        x, y = MIDDLE + (r + 12) * math.cos(angle), MIDDLE - (r + 12) * math.sin(angle)
+        lines.append(f'<text x="{x:.1f}" y="{y:.1f}" text-anchor="middle" fill="{colour}">{name} {value:.2g}</text>')
     golden = math.pi * (3 - math.sqrt(5))
     for turn, i in enumerate(order.tolist()):
         inside = gap[i] <= radius[i]
