@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping
-from itertools import combinations
+from collections.abc import Callable, Mapping, Sequence
+from itertools import combinations, pairwise
 from typing import Any
 
 import sympy
@@ -134,6 +134,11 @@ def length_squared(vector: Any) -> Any:
     return _dot(lambda c: vector[c], lambda c: vector[c])
 
 
+def linear_forms(row: Any, column: Any, place: Any) -> tuple[Any, Any]:
+    """Component `place` of the query of one token and of the key of another: Σ_a x_ia W_Q,ac and Σ_b x_jb W_K,bc."""
+    return _projected(row, W_Q, "a")(place), _projected(column, W_K, "b")(place)
+
+
 def squares_in_common(one: Any, other: Any) -> Any:
     """Σ_a x_ia² x_ja², what the kurtosis of weights multiplies."""
     a = index("a")
@@ -220,9 +225,26 @@ def claim_of(
     rule: str = "moment-routes",
     relation: Relation = "=",
     data: Mapping[str, Any] | None = None,
+    via: Sequence[tuple[Any, str, str]] = (),
+    last: tuple[str, str] = ("", ""),
 ) -> Claim:
-    """A claim whose one step is lhs = rhs, checked by the rule from the laws stated."""
-    step = Step(lhs, rhs, rule, relation, assumptions=laws, data=data or {})
+    """A claim lhs = rhs, checked by the rule from the laws stated, in one step or through others.
+
+    via: (expression, why in English, why in Japanese) for each stop between lhs and rhs; last: why the last step.
+    """
+    stops = [(lhs, "", ""), *via, (rhs, *last)]
+    steps = tuple(
+        Step(
+            before,
+            after,
+            rule,
+            relation,
+            assumptions=laws,
+            note={"en": why_en, "ja": why_ja} if why_en else {},
+            data=data or {},
+        )
+        for (before, _, _), (after, why_en, why_ja) in pairwise(stops)
+    )
     words = set(re.findall(r"\w+", f"{lhs} {rhs} {' '.join(map(str, laws))}"))
     used = {name: meaning for name, meaning in SYMBOLS.items() if name in words}
     return Claim(
@@ -231,7 +253,7 @@ def claim_of(
         lhs,
         rhs,
         source,
-        (step,),
+        steps,
         relation=relation,
         assumptions=laws,
         observable=observable,

@@ -10,11 +10,12 @@ from typing import Any
 
 import sympy
 
-from derive.assumptions import AtLeast
+from derive.assumptions import AtLeast, InRange
 from derive.catalogue import Claim
 from derive.families._moments import (
     CROSS,
     CROSS_SCORES,
+    GRAM,
     MU_X,
     SIGMA_K,
     SIGMA_Q,
@@ -31,6 +32,7 @@ from derive.families._moments import (
     i,
     j,
     l,
+    linear_forms,
     m,
     n,
     random_tokens,
@@ -45,14 +47,29 @@ from derive.source import HERE
 
 def fixed_token_claims() -> list[Claim]:
     laws = fixed_tokens(mean_variance(0, SIGMA_Q**2), mean_variance(0, SIGMA_K**2))
+    c = index("c")
+    query, key = linear_forms(i, j, c)
     return [
         claim_of(
             "variance.self_attention_fixed",
             en="Variance of a self-attention score over the weights, tokens fixed",
             ja="自己注意スコアの重みについての分散(トークン固定)",
             lhs=Variance(S[i, j]),
+            via=[
+                (
+                    d_k * Variance(query * key),
+                    "Columns of the weights are independent and alike, so variances add.",
+                    "重みの各列は独立で同じ法則に従うので、分散は足し合わされる。",
+                ),
+                (
+                    d_k * Expect(query**2) * Expect(key**2),
+                    "W_Q and W_K are independent, and all means are 0.",
+                    "W_Q と W_K は独立で、平均はすべて 0。",
+                ),
+            ],
+            last=("E (Σ_a x_a w_a)² = σ² ‖x‖².", "E (Σ_a x_a w_a)² = σ² ‖x‖²。"),
             rhs=d_k * UNIT * G[i, i] * G[j, j],
-            laws=(*laws, *rows(i, j)),
+            laws=(*laws, *rows(i, j), InRange(c, sympy.S.Zero, d_k - 1)),
             source=HERE,
             observable="score_variance",
         ),
@@ -158,8 +175,21 @@ def random_token_claims() -> list[Claim]:
             en="Variance of a self-attention score off the diagonal, tokens random",
             ja="自己注意スコアの分散(非対角、トークンもランダム)",
             lhs=Variance(S[i, j]),
+            via=[
+                (
+                    d_k * UNIT * Expect(G[i, i] * G[j, j]),
+                    "The law for fixed tokens, averaged over the tokens.",
+                    "トークンを固定した法則を、トークンについて平均する。",
+                ),
+                (
+                    d_k * UNIT * Expect(G[i, i]) * Expect(G[j, j]),
+                    "Two tokens are independent.",
+                    "2 つのトークンは独立。",
+                ),
+            ],
+            last=("E ‖x‖² = d_model σ_x².", "E ‖x‖² = d_model σ_x²。"),
             rhs=scale * d_model**2,
-            laws=(*laws, *rows(i, j)),
+            laws=(*laws, GRAM, *rows(i, j)),
             source=HERE,
             observable="score_variance",
         ),
@@ -168,8 +198,19 @@ def random_token_claims() -> list[Claim]:
             en="Variance of a self-attention score on the diagonal: it has its own law",
             ja="自己注意スコアの分散(対角):非対角とは別の法則",
             lhs=Variance(S[i, i]),
+            via=[
+                (
+                    d_k * UNIT * Expect(G[i, i] ** 2),
+                    "The law for fixed tokens with j = i, averaged over the token.",
+                    "トークンを固定した法則で j = i とし、トークンについて平均する。",
+                )
+            ],
+            last=(
+                "E ‖x‖⁴ = (E ‖x‖²)² + d_model Var(x²), and Var(x²) = (2 + e_x) σ_x⁴.",
+                "E ‖x‖⁴ = (E ‖x‖²)² + d_model Var(x²)、Var(x²) = (2 + e_x) σ_x⁴。",
+            ),
             rhs=scale * d_model * (d_model + 2 + ex),
-            laws=(*shape, *rows(i)),
+            laws=(*shape, GRAM, *rows(i)),
             source=HERE,
             note={
                 "en": "e_x is the excess kurtosis of a token's entries, 0 for Gaussian ones.",

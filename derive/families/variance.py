@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import sympy
 
-from derive.assumptions import AtLeast
+from derive.assumptions import AtLeast, InRange
 from derive.catalogue import Claim
 from derive.families._moments import (
     CROSS,
@@ -25,17 +25,22 @@ from derive.families._moments import (
     i,
     independent_rows,
     j,
+    k,
     l,
     m,
     n,
+    q,
     vectors,
 )
 from derive.families._variance_self_attention import any_token_claims, fixed_token_claims, random_token_claims
 from derive.families._variance_shape import dependence_claims, shape_claims
 from derive.families._variance_weights import bias_and_head_claims, initialisation_claims, tied_claims
+from derive.language import index
 from derive.moments.laws import gaussian, mean_variance
 from derive.moments.nodes import Covariance, Expect, Variance
 from derive.source import HERE, VASWANI
+
+c = index("c")
 
 
 def claims() -> list[Claim]:
@@ -69,8 +74,26 @@ def _one_score() -> list[Claim]:
             en="Variance of a score q·k",
             ja="スコア q·k の分散",
             lhs=Variance(SCORE),
+            via=[
+                (
+                    d_k * Variance(q[c] * k[c]),
+                    "The terms of the sum are independent and alike, so variances add.",
+                    "和の各項は独立で同じ法則に従うので、分散は足し合わされる。",
+                ),
+                (
+                    d_k * (Expect(q[c] ** 2) * Expect(k[c] ** 2) - Expect(q[c]) ** 2 * Expect(k[c]) ** 2),
+                    "q and k are independent.",
+                    "q と k は独立。",
+                ),
+                (
+                    d_k * ((SIGMA_Q**2 + MU_Q**2) * (SIGMA_K**2 + MU_K**2) - MU_Q**2 * MU_K**2),
+                    "A mean square is the variance and the squared mean.",
+                    "二乗平均は分散と平均の二乗の和。",
+                ),
+            ],
+            last=("Multiplied out.", "展開する。"),
             rhs=d_k * (UNIT + MU_Q**2 * SIGMA_K**2 + MU_K**2 * SIGMA_Q**2),
-            laws=vectors(),
+            laws=(*vectors(), InRange(c, sympy.S.Zero, d_k - 1)),
             source=VASWANI.at("section 3.2.1, footnote 4 (zero means, unit variances)"),
             observable="score_variance",
             note={
@@ -83,6 +106,8 @@ def _one_score() -> list[Claim]:
             en="Variance of a scaled score, centred components: free of d_k",
             ja="スケール後のスコアの分散(平均 0 の成分):d_k によらない",
             lhs=Variance(SCORE / sympy.sqrt(d_k)),
+            via=[(Variance(SCORE) / d_k, "A factor leaves a variance squared.", "分散の外に出る係数は二乗になる。")],
+            last=("The variance of the score is d_k σ_q² σ_k².", "スコアの分散は d_k σ_q² σ_k²。"),
             rhs=UNIT,
             laws=(*vectors(0, 0), AtLeast(d_k, 1)),
             source=VASWANI.at("section 3.2.1, footnote 4"),

@@ -119,6 +119,10 @@ def degree(expr: Any, array: Any, place: Place, values: Mapping[Any, Any]) -> in
         return int(
             expr.base == array and all(values.get(i, i) in (p, i) for i, p in zip(expr.indices, place, strict=True))
         )
+    if isinstance(expr, sympy.Sum):
+        # A binder may have the name of a row label outside the sum.
+        binders = {limit[0] for limit in expr.limits}
+        return degree(expr.function, array, place, {s: v for s, v in values.items() if s not in binders})
     if isinstance(expr, sympy.Mul):
         return sum(degree(a, array, place, values) for a in expr.args)
     if isinstance(expr, sympy.Pow):

@@ -402,6 +402,16 @@ def test_all_outcomes_and_multiplying_out_agree(statement: Any) -> None:
         assert enumerated(node, model, values) == expanded_at(node, model, values)
 
 
+def test_a_row_label_may_have_the_name_of_a_binder() -> None:
+    model = model_of([RandomEntries((Q,), SUPPORTS[3].law()), RandomEntries((K,), SUPPORTS[1].law())])
+    whole = total(Q[c] * K[c], c, d_k)
+    values = {d_k: sympy.Integer(2), c: sympy.S.Zero}
+    ratio = Variance(whole) / Variance(Q[c] * K[c])
+    assert enumerated(ratio, model, values) == expanded_at(ratio, model, values) == 2
+    crossed = Expect(whole * Q[c])
+    assert enumerated(crossed, model, values) == expanded_at(crossed, model, values)
+
+
 def test_sums_over_rows_by_both_routes() -> None:
     rows, columns = array("Q", n, d_k), array("K", n, d_k)
     model = model_of([RandomEntries((rows,), moments.gaussian()), RandomEntries((columns,), moments.laplace())])
