@@ -205,7 +205,7 @@ def score_tile(p: Prepared, rows: slice, buffer: F64) -> Tile:
     part = s[:, j0:j1]
     nq = p.nq[rows]
     np.matmul(p.q[rows], p.kt[:, j0:j1], out=part)
-    size = nq * nk
+    size = nq * nk * (1 + (2 * head.q.shape[1] + 16) * U)  # also of the computed scores
     a = settings.term("S2", np.where(p.free[rows], 0.0, p.slope * nq))
     b = np.full(r, p.dust)
     reach = size

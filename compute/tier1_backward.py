@@ -154,7 +154,9 @@ def _tile(
     sums.score2[j0:j1] += (inverse * inverse) @ squares
     np.abs(g, out=squares)
     sums.score[j0:j1] += inverse @ squares
-    e_delta = np.fmin(e_delta, _mean_error(p, t, e, inverse, squares, g_top, e_g, j0, j1, size, by_sums) + e_own) * UP
+    sink = 0.0 if t.sink is None else t.sink * inverse * (np.abs(delta) + e_delta) * (1 + 4 * U)
+    fine = _mean_error(p, t, e, inverse, squares, g_top, e_g, j0, j1, size, by_sums, sink)
+    e_delta = np.fmin(e_delta, fine + e_own) * UP
     e_g = (e_delta + e_dot) * UP
     if sums.dbias is not None and sums.dbias_rad is not None:
         c_bias = (pi + 2 * U * (1 + pi) + 8 * U) * inverse
@@ -196,7 +198,7 @@ def _tile(
         own = t.sink * inverse
         sums.dsink -= float((own * delta).sum())
         part = own * (pi + 4 * U) * np.abs(delta) + own * (1 + pi) * e_delta + nu * (np.abs(delta) + e_delta)
-        sums.dsink_rad += float((part + head.n * U * np.abs(own * delta) * (1 + 4 * U)).sum()) + FLOOR
+        sums.dsink_rad += float((part + 2 * head.n * U * np.abs(own * delta) * (1 + 4 * U)).sum()) + FLOOR
 
 
 def _mean_error(
@@ -211,11 +213,15 @@ def _mean_error(
     j1: int,
     size: F64,
     by_sums: F64,
+    sink: F64 | float,
 ) -> F64:
-    """(G11) go·(z − ẑ) through Σ p̂ φ|g|, which does not add up the channels' radii; inf where φ is not small."""
+    """(G11) go·(z − ẑ) through Σ p̂ φ|g|, which does not add up the channels' radii; inf where φ is not small.
+
+    sink: p̂|g| of the sink, whose value is 0 and whose score has no error from a product.
+    """
     ones, m = np.ones(j1 - j0), p.head.m
-    flat = sum_up(score @ ones, m) * inverse * (1 + 4 * U) + e_g
-    heavy = sum_up(score @ p.nk[j0:j1], m) * inverse * (1 + 4 * U) + e_g * p.nk_top
+    flat = sum_up(score @ ones, m) * inverse * (1 + 4 * U) + e_g + sink + 2 * m * ETA
+    heavy = sum_up(score @ p.nk[j0:j1], m) * inverse * (1 + 4 * U) + (e_g + 2 * m * ETA) * p.nk_top
     eps = p.settings.term("A1", p.eps)
     own = (e.psi * t.a * heavy + (e.psi * t.b + eps) * flat) / (1 - p.eps) + e.mu * m / t.least * top
     change = e.outer * (e.phi + e.mu * m / t.least)

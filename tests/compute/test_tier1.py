@@ -228,3 +228,14 @@ def test_labels_of_text_and_code_are_the_same() -> None:
     in_code = {a or b for a, b in found}
     in_text = set(re.findall(r"\*\*\(([A-Z]\d+)\)", text))
     assert in_text == in_code
+
+
+def test_the_sink_takes_part_in_the_error_of_the_mean_gradient() -> None:
+    # all of the error is the sink's weight; the second value is the output, so that its gradient is that error alone
+    w, s = np.exp(-0.25), np.exp(-1.0)
+    middle = 1 / (1 + s)  # solves z = (1 + w z)/(1 + w + s)
+    case = np.ones((1, 1)), np.array([[0.0], [-0.25]]), np.array([[1.0], [middle]]), {"scale": 1.0, "sink": -1.0}
+    assert abs((1 + w * middle) / (1 + w + s) - middle) < 1e-15
+    settings = Settings(exp_ulp=1000.0, exp=loud(1000.0))
+    worst = worst_backward(case, np.ones((1, 1)), settings)
+    assert 0.05 < worst["dbias"] <= 1
