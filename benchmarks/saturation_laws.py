@@ -237,7 +237,8 @@ def main() -> int:
     page = Page()
     page.line("# Laws of saturation: exact, law, and simulation\n")
     page.line(
-        f"Made by `python benchmarks/saturation_laws.py --write --replicates {arguments.replicates:g}` (seed {arguments.seed}, NumPy {np.__version__}). "
+        f"Made by `python benchmarks/saturation_laws.py --write --replicates {arguments.replicates:g}` "
+        f"(seed {arguments.seed}, NumPy {np.__version__}). "
         "Notation: `derive/row_nodes.py`; v = σ² is the variance of a row's scores.\n"
     )
     parts: list[Callable[[], None]] = [
