@@ -14,6 +14,7 @@ _HOMES: dict[str, str] = {
     "check": "verify.checking.api",
     "assert_attention": "verify.checking.api",
     "CheckResult": "verify.checking.result",
+    "scale_audit": "verify.checking.audit",
     "Finding": "verify.checking.result",
     "crosscheck": "verify.crosschecks",
     "CrossCheck": "verify.crosschecks",

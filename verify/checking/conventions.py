@@ -131,8 +131,6 @@ def empty_rows(setting: Setting, ask: Ask) -> Iterator[Met]:
         ways["by causal"] = setting.call(np.zeros((5, 1)), np.zeros((4, 1)), np.array(values)[:, None], spec)
     if setting.can("key_lengths"):
         ways["by length 0"] = direct(setting, [0.0] * 4, values, key_lengths=np.array([0]))
-    if setting.can("sink"):
-        ways = {}
     for way, call in ways.items():
         reply = ask(call)
         value = _first(reply)

@@ -85,7 +85,7 @@ def suspicious(
     for call, found in samples:
         n, size = call.q.shape[2], float(np.std(call.q.astype(np.float64)))
         for sample in found:
-            label = f"{sample.name} at n = {n}, scores × {size:.2g}"
+            label = f"{sample.name} at n = {n}, scores × {size:.1f}"
             for figure in judged(sample, FALSE_ALARM / max(tests, 1)):
                 figures[f"{figure.name} of {label}"] = figure.value
                 if figure.value > figure.threshold:
