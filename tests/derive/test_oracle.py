@@ -217,6 +217,21 @@ def test_median_of_the_jacobian() -> None:
         median_jacobian(1, 1.0)
 
 
+def test_where_leaving_out_the_scale_makes_the_mean_square_jacobian_smaller() -> None:
+    """At n = 12 and 16 only for d_k above 9.7 and 19.9, figures of an earlier, separate computation."""
+
+    def gain(n: int, d: float) -> float:
+        unscaled = expect("jacobian", n, d_k=d, scale=1.0).value
+        return float(unscaled - expect("jacobian", n, d_k=d).value)
+
+    for n, crossing in ((12, 9.7), (16, 19.9)):
+        assert gain(n, crossing - 0.1) > 0 > gain(n, crossing + 0.1)
+    # In mean square the gradient of the queries grows without the scale, at every size tried.
+    for n, ratio in ((8, 24.6), (64, 135), (256, 504)):
+        unscaled = float(expect("gradient_q", n, d_k=64, scale=1.0).value)
+        assert unscaled / float(expect("gradient_q", n, d_k=64).value) == pytest.approx(ratio, rel=3e-3)
+
+
 def test_order_statistics() -> None:
     assert order.expected_maximum(2) == pytest.approx(1 / math.sqrt(math.pi), rel=1e-13)
     assert order.expected_maximum(3) == pytest.approx(1.5 / math.sqrt(math.pi), rel=1e-13)
