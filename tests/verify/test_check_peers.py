@@ -49,7 +49,7 @@ def test_the_second_finding_bf16_backward_accumulates_in_16_bits() -> None:
     assert result.status == "suspicious"
     assert result.kinds == ("RMS of gradient error",)
     assert "16-bit accumulator" in result.findings[0].diagnosis
-    assert result.statistics["RMS of gradient of k at n = 512, scores × 1.0"] > 1.4
+    assert result.statistics["bfloat16 RMS of gradient of k at n = 512, scores × 1.0"] > 1.4
 
 
 def test_tensors_are_taken_as_they_are() -> None:
