@@ -34,6 +34,7 @@ CONDITIONS: tuple[Assumption, ...] = (
     *(InRange(i, 0, n - 1) for i, n in FREE.items()),
     *(Ordered(0, h, n) for n, h in CUT.items()),
 )
+EMPTY_ALLOWED: tuple[Assumption, ...] = tuple(Ordered(0, h, n) for n, h in CUT.items())
 CLASSES = ("rename", "exchange", "shift", "split", "delta", "distribute", "exp", "denominators")
 # Names that bound indices are renamed to: those that other sums and the free indices use as well.
 LURES = tuple(index(s) for s in ("i", "c", "j", "k", "l"))
@@ -71,6 +72,29 @@ def identity(seed: int, first: str | None = None) -> Identity:
                 used.append(name)
         if used and now != start and (first is None or first in used) and now.count_ops() < 150:
             return Identity(seed, start, now, tuple(used))
+    raise AssertionError
+
+
+def closed_statement(seed: int) -> Identity:
+    """Like `identity`, without free indices: true for sizes ≥ 1, but stated under EMPTY_ALLOWED, where a row may be
+    empty and a quotient of sums then is not 1."""
+    for attempt in itertools.count():
+        maker = _Maker(random.Random(f"closed {seed} {attempt}"))
+        binder, n = maker.fresh(), maker.rng.choice((N, M))
+        body = maker.expression(2, {binder: n}) * maker.entry({binder: n}, binder)
+        start = _sum(body, binder, 0, n - 1) + maker.rng.choice(SCALARS)
+        now, used = start, []
+        for name in [maker.rng.choice(CLASSES) for _ in range(3)]:
+            after = maker.rewrite(name, now, {})
+            if after is not None:
+                now = after
+                used.append(name)
+        weight, (l, low, high) = (p := maker.positive({binder: n}).xreplace({binder: 0})).function, p.limits[0]
+        if binder in now.free_symbols:
+            continue
+        k = maker.fresh()
+        now = now + _sum(SCALARS[1] * _renamed(weight, l, k) / p, k, low, high) - SCALARS[1]
+        return Identity(seed, start, now, (*used, "denominators"))
     raise AssertionError
 
 
@@ -137,6 +161,10 @@ def _sum(body: Any, binder: Any, low: Any, high: Any) -> Any:
     return sympy.Sum(body, (binder, low, high))
 
 
+class _NothingInScope(Exception):
+    """No array has an entry with the indices in scope."""
+
+
 class _Maker:
     def __init__(self, rng: random.Random) -> None:
         self.rng = rng
@@ -153,6 +181,8 @@ class _Maker:
             for places in itertools.product(*per_axis):
                 if must is None or must in places:
                     options += [a[places] for a in arrays]
+        if not options:
+            raise _NothingInScope
         return self.rng.choice(options)
 
     def positive(self, scope: Scope) -> Any:
@@ -187,13 +217,16 @@ class _Maker:
         )
         return _sum(factor * self.expression(depth - 1, inner), binder, 0, n - 1)
 
-    def rewrite(self, name: str, expr: Any) -> Any:
-        """One rewrite of the class at a random place where it applies, or None."""
+    def rewrite(self, name: str, expr: Any, scope: Scope = FREE) -> Any:
+        """One rewrite of the class at a random place where it applies, or None; scope holds the free indices."""
         # A quotient inside an exponent is outside the modular checker, so none is made there.
-        places = list(_places(expr, dict(FREE), exponents=name != "denominators"))
+        places = list(_places(expr, dict(scope), exponents=name != "denominators"))
         self.rng.shuffle(places)
-        for path, node, scope in places:
-            new = _REWRITES[name](self, node, scope)
+        for path, node, inner in places:
+            try:
+                new = _REWRITES[name](self, node, inner)
+            except _NothingInScope:
+                continue
             if new is not None:
                 after = _put(expr, path, new)
                 if after != expr:

@@ -5,7 +5,19 @@ import sympy
 
 from benchmarks.identities import falsehoods, truths
 from derive import intervals, modular
-from tests.derive.identities import CLASSES, CONDITIONS, LURES, falsehood, identity
+from derive.assumptions import Ordered
+from derive.errors import StatementError
+from derive.prover import first_checker
+from tests.derive.identities import (
+    CLASSES,
+    CONDITIONS,
+    CUT,
+    EMPTY_ALLOWED,
+    LURES,
+    closed_statement,
+    falsehood,
+    identity,
+)
 
 TRUE, FALSE = 300, 300
 
@@ -53,3 +65,33 @@ def test_no_falsehood_is_proved() -> None:
     assert survey.made.total() == FALSE
     assert len(survey.made) == 8
     assert not survey.faults, [(why, str(one)) for one, why in survey.faults[:5]]
+
+
+def test_a_split_is_never_proved_without_its_order() -> None:
+    """0 ≤ h ≤ n taken away: the parts may overlap, or reach outside the array."""
+    seen = 0
+    for seed in range(40):
+        one = identity(seed, "split")
+        for cut in CUT.values():
+            if cut in one.rhs.free_symbols:
+                kept = tuple(a for a in CONDITIONS if not (isinstance(a, Ordered) and a.middle == cut))
+                seen += 1
+                try:
+                    assert not first_checker(one.lhs, one.rhs, kept).zero, str(one)
+                except StatementError:
+                    continue
+    assert seen >= 15
+
+
+def test_nothing_is_proved_of_rows_that_may_be_empty() -> None:
+    """Σ/Σ = 1 and its like, where no condition says that the row holds anything: refuted at n = 0, never proved."""
+    refuted = 0
+    for seed in range(40):
+        one = closed_statement(seed)
+        if intervals.refute(one.lhs, one.rhs, "=", EMPTY_ALLOWED, draws=30) is not None:
+            refuted += 1
+            try:
+                assert not first_checker(one.lhs, one.rhs, EMPTY_ALLOWED).zero, str(one)
+            except StatementError:
+                continue  # refused: entry 0 of an array that may be empty, say
+    assert refuted >= 20
