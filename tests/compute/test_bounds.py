@@ -417,3 +417,48 @@ def test_expected_error_of_gradients_is_what_runs_show(style: str, fmt: str) -> 
             ratio = np.sqrt(np.mean(tol[name].total ** 2) / np.mean((got[name] - mid) ** 2))
             assert 0.5 < ratio < 2, (spread, name, ratio)
             assert probable[name].allows(got[name], mid).mean() > 0.999  # a model: tails are heavier than normal
+
+
+EMULATED = {
+    "tf32": Flash(products="tf32", exp_ulp=1.5, block=16),
+    "bf16x3": Flash(products="bf16x3", exp_ulp=1.5, block=16),
+    "bf16x3 eager": Eager(products="bf16x3", exp_ulp=1.5),
+    "sums in float16": Flash(weights="fp16", accumulate="fp16", output="fp16", exp_ulp=1.0, block=16),
+    "sums in bfloat16": Eager(weights="bf16", accumulate="bf16", output="bf16", scores="bf16", exp_ulp=1.0),
+    "flushing": Flash(flush=True, exp_ulp=1.5, block=16),
+    "scaled query in float16": Flash(weights="fp16", output="fp16", scale_on="query", scale_format="fp16", exp_ulp=1.5),
+    "scale on both sides": Eager(scale_on="both", scale_format="bf16", scores="bf16", weights="bf16", exp_ulp=1.5),
+    "exp2": Flash(base2=True, exp_ulp=1.5, block=16),
+    "e4m3 weights": Flash(weights="e4m3", output="bf16", exp_ulp=1.5, block=16),
+}
+
+
+@pytest.mark.parametrize("meaning", ["plain", "softcap", "bias", "slopes", "sink", "causal and window"])
+@pytest.mark.parametrize("name", EMULATED)
+def test_emulated_runs_of_every_meaning_keep_within_the_bound(name: str, meaning: str) -> None:
+    rng = np.random.default_rng(sum(map(ord, name + meaning)))
+    alg = EMULATED[name]
+    for spread in (0.3, 2.0, 8.0):
+        q, k, v = (rng.standard_normal((2, 6, 12)) * (spread, 1, 1)[i] for i in range(3))
+        k, v = (
+            rng.standard_normal((2, 40, 12)),
+            rng.standard_normal((2, 40, 3)) * np.exp(rng.standard_normal((2, 40, 1))),
+        )
+        held = "float16" if "float16" in name else "bfloat16" if "bf" in name and "x3" not in name else "float32"
+        q, k, v = (quant(x, held).astype(F32) for x in (q, k, v))
+        spec, arrays = Spec(), {}
+        if meaning == "softcap":
+            spec = Spec(softcap=4.0)
+        elif meaning == "bias":
+            arrays["bias"] = quant(rng.standard_normal((2, 6, 40)) * 3, held).astype(F32)
+        elif meaning == "slopes":
+            arrays["alibi_slopes"] = np.array([0.5, 0.0625], F32)
+        elif meaning == "sink":
+            arrays["sink"] = np.array([0.5, -2.0], F32)
+        elif meaning == "causal and window":
+            spec = Spec(causal="bottom-right", window=(11, 0))
+        got = emulated_attention(q, k, v, spec, alg, **arrays)
+        exact = certify(q, k, v, spec, **arrays).output
+        tol = tolerance(q, k, v, spec, alg, **arrays)
+        ok = tol.allows(got, exact.mid, exact.rad)
+        assert ok.all(), float(np.max(np.abs(got - exact.mid) / tol.total))

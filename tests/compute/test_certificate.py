@@ -243,3 +243,32 @@ def test_tier_two_alone_trusts_no_library_function() -> None:
         assert excess(exact["z"][i, c], mid, rad, low, prec=300) <= 1
         assert rad < 1e-18
     assert max(excess(exact["lse"][i], got.lse.mid[i], got.lse.rad[i]) for i in range(4)) <= 1
+
+
+@pytest.mark.parametrize(
+    "spec",
+    [
+        Spec(),
+        Spec(causal="top-left"),
+        Spec(causal="bottom-right", window=(150, 0)),
+        Spec(window=(40, 170), past=90),
+        Spec(causal=True, past=300, softcap=6.0),
+    ],
+)
+def test_many_blocks_and_tiles_agree_with_attention_and_between_tiers(spec: Spec) -> None:
+    rng = np.random.default_rng(12)
+    q, k, v, go = draw(rng, 301, 16), draw(rng, 710, 16), draw(rng, 710, 8), draw(rng, 301, 8)
+    got = certify(q, k, v, spec, grad_output=go)
+    z = compute.attention(q, k, v, spec, algorithm="plain")
+    assert (np.abs(z - got.output.mid) <= got.output.rad + 1e-14).all()
+    assert got.output.rad.max() < 1e-12
+    grads = compute.attention_backward(go, q, k, v, spec)
+    for name in ("dq", "dk", "dv"):
+        e = getattr(got, name)
+        assert (np.abs(getattr(grads, name) - e.mid) <= e.rad + 1e-13).all(), name
+        assert e.rad.max() < 1e-10
+    if spec.softcap is None:
+        tight = certify(q, k, v, spec, tier="tight")
+        assert (np.abs(tight.output.mid - got.output.mid) <= tight.output.rad + got.output.rad).all()
+        seen = ~np.isneginf(got.lse.mid)
+        assert (np.abs(tight.lse.mid - got.lse.mid)[seen] <= (tight.lse.rad + got.lse.rad)[seen]).all()
