@@ -187,6 +187,8 @@ def _guided(
         new = _moved(k[:, some], fmt, rng.integers(-SPAN, SPAN + 1, (m, len(some))))
         moved = raw + ((new - k[:, some]) @ q[0, some]) * tau
         s = _capped(moved, spec)
+        if isinstance(guide, Eager):  # every weight changes with the normaliser
+            gain = _local(_capped(raw, spec), top, sign, guide, noise)
         local = np.where(s < top, _local(s, top, sign, guide, noise), -np.inf)
         better = local > gain
         better[peak] = False
@@ -225,11 +227,13 @@ def _local(s: F64, top: float, sign: F64, guide: Algorithm, noise: float) -> F64
 
 def _error(s: F64, top: float, sign: F64, guide: Algorithm, factor: float) -> F64:
     w = np.exp(s - top)
-    if isinstance(guide, Eager) and guide.scores is not None:
-        return np.asarray((round_to(s * factor, guide.scores) - s * factor) * sign * w)
-    scale = w.sum() if isinstance(guide, Eager) else 1.0
-    x = w * factor / scale
-    return np.asarray((round_to(x, guide.weights) - x) * sign * scale)
+    if isinstance(guide, Flash):
+        x = w * factor
+        return np.asarray((round_to(x, guide.weights) - x) * sign)
+    stored = s if guide.scores is None else round_to(s * factor, guide.scores) / factor
+    norm = w.sum()
+    x = np.exp(stored - top) * factor / norm
+    return np.asarray((round_to(x, guide.weights) * norm / factor - w) * sign)
 
 
 def _proved(
