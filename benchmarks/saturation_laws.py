@@ -32,7 +32,7 @@ from derive.verdict import Kind
 
 OUT = Path(__file__).with_suffix(".md")
 GRADIENTS = ("gradient_q", "gradient_k", "gradient_v", "gradient_scores")
-WEIGHTS = ("gradient_w_q", "gradient_w_k")
+WEIGHTS = ("gradient_w_q", "gradient_w_k", "gradient_w_v")
 SETTINGS = [  # n, d_k, d_model (None: independent Q, K, V), replicates of 64 heads each
     (8, 16, None, 600),
     (64, 64, None, 40),
@@ -123,7 +123,7 @@ def attention(rng: np.random.Generator, n: int, d: int, width: int | None, scale
     dq, dk, dv = scale * ds @ k, scale * ds.swapaxes(1, 2) @ q, a.swapaxes(1, 2) @ g
     parts = [dq, dk, dv, ds]
     if x is not None:
-        parts += [x.swapaxes(1, 2) @ dq, x.swapaxes(1, 2) @ dk]
+        parts += [x.swapaxes(1, 2) @ part for part in (dq, dk, dv)]
     return np.array([np.mean((part**2).sum(axis=(1, 2))) / (n * d_v) for part in parts])
 
 

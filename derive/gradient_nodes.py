@@ -24,7 +24,9 @@ class Gradient(Mean):
     own_key = False
 
     def _latex(self, printer: Any, exp: str | None = None) -> str:
-        name = {"q": "q_i", "k": "k_j", "v": "v_j", "S": "S_i", "W_Q": "W^Q", "W_K": "W^K"}[self.args[0].name]
+        name = {"q": "q_i", "k": "k_j", "v": "v_j", "S": "S_i", "W_Q": "W^Q", "W_K": "W^K", "W_V": "W^V"}[
+            self.args[0].name
+        ]
         under = ",".join(printer.doprint(a) for a in self._shown())
         return rf"\frac{{1}}{{d_v}}\mathbb{{E}}_{{{under}}}\left\|\partial L/\partial {name}\right\|^2"
 
@@ -44,7 +46,7 @@ class Gradient(Mean):
 class SelfGradient(Gradient):
     """SelfGradient(of, n, d_k, s, d_model): the same for attention from one X to n other tokens of it.
 
-    The setting is that of `derive.oracle_self_attention`. of may also be W_Q or W_K: the squared Frobenius norm of
+    The setting is that of `derive.oracle_self_attention`. of may also be W_Q, W_K or W_V: the squared Frobenius norm of
     dL/dW, divided by n d_v.
     """
 

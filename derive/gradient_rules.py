@@ -21,7 +21,7 @@ from derive.rules import rule
 from derive.step import Step
 from derive.verdict import Verdict
 
-_KINDS = {False: ("q", "k", "v", "S"), True: ("q", "k", "v", "S", "W_Q", "W_K")}
+_KINDS = {False: ("q", "k", "v", "S"), True: ("q", "k", "v", "S", "W_Q", "W_K", "W_V")}
 
 
 @rule("gradient-traces")
@@ -35,7 +35,7 @@ def gradient_traces(step: Step) -> Verdict:
     node = step.lhs
     shared = isinstance(node, SelfGradient)
     if not isinstance(node, Gradient) or node.args[0].name not in _KINDS[shared]:
-        return Verdict.unknown("expected Gradient(q | k | v | S, …), or SelfGradient of these, W_Q or W_K, on the left")
+        return Verdict.unknown("expected Gradient(q | k | v | S, …), or SelfGradient of these or a weight, on the left")
     of, sizes = node.args[0].name, node.args[1:]
     known = from_one_input(of, *sizes) if shared else independent(of, *sizes)
     try:
@@ -59,7 +59,8 @@ def own_key(step: Step) -> Verdict:
     E[(z² - 1) f(z)] = E f''(z), E[(χ²_m - m) f] = 2 E[χ²_m f'], and all keys alike, E Σ_l ∂²/∂z_l² = 2(∂ + b) for a
     part of degree 2b in z, and the Wishart part has degree a - b: together (2/(nD)) (∂ + w)(∂ + a) M, for a quantity of
     degree 2a in the tokens that is weighed by ‖x_i‖^(2w). At D = ∞ the mean M is that of independent Q, K, V.
-    ∂ = (s/2) d/ds at fixed prefactors. (a, w): v (0, 0); S (1, 0); q (2, 0); k (1, 1); W_Q/D (2, 1); W_K/D (2, 1).
+    ∂ = (s/2) d/ds at fixed prefactors. (a, w): v (0, 0); S (1, 0); q (2, 0); k (1, 1);
+    W_Q/D (2, 1); W_K/D (2, 1); W_V/D (1, 0).
     """
     if step.relation != "limit" or len(step.lhs.atoms(OwnKeyGradient)) != 1:
         return Verdict.unknown("expected the limit of n d_model (OwnKeyGradient - SelfGradient)")
@@ -83,9 +84,9 @@ def own_key(step: Step) -> Verdict:
 
 # Degrees (a, w) of the rule, the power of d_model that keeps the limit finite, and the gradient at D = ∞: those of the
 # weights, over D, tend to the gradients of queries and keys, the latter with the queries' weight.
-_DEGREES = {"v": (0, 0), "S": (1, 0), "q": (2, 0), "k": (1, 1), "W_Q": (2, 1), "W_K": (2, 1)}
-_WIDTH_POWER = {"v": 1, "S": 1, "q": 1, "k": 1, "W_Q": 0, "W_K": 0}
-_ALONE = {"v": "v", "S": "S", "q": "q", "k": "k", "W_Q": "q", "W_K": "k"}
+_DEGREES = {"v": (0, 0), "S": (1, 0), "q": (2, 0), "k": (1, 1), "W_Q": (2, 1), "W_K": (2, 1), "W_V": (1, 0)}
+_WIDTH_POWER = {"v": 1, "S": 1, "q": 1, "k": 1, "W_Q": 0, "W_K": 0, "W_V": 0}
+_ALONE = {"v": "v", "S": "S", "q": "q", "k": "k", "W_Q": "q", "W_K": "k", "W_V": "v"}
 
 
 def _same_linear(a: Any, b: Any) -> bool:

@@ -20,7 +20,7 @@ from typing import Any
 
 import sympy
 
-from derive.row_nodes import J2, JZ2, TR, ZJZ, p
+from derive.row_nodes import AZ2, J2, JZ2, TR, ZJZ, p
 
 Key = tuple[Any, int, int, int]  # row observable; degrees of freedom added to ‖u‖², to ‖x_i‖², to ‖q_i‖²
 Word = tuple[str, ...]
@@ -101,12 +101,15 @@ def from_one_input(of: str, n: Any, d: Any, s: Any, width: Any) -> dict[Key, Any
     Given q_i only u = W^K q̂ enters the row: XXᵀ = Z + B, B Wishart with D - 1 degrees of freedom, independent of the
     row; E VVᵀ = (d_v/D) XXᵀ; K = ‖u‖ z q̂ᵀ + X (the rest of W^K), so E KKᵀ = ‖u‖² Z + ((d-1)/D) XXᵀ; ‖q_i‖² is
     (‖x_i‖²/D) χ²_d. Takes the token's own key as independent of ‖x_i‖ (relative effect of order 1/(nD)). Weights:
-    dL/dW^Q = Σ_i x_i (dL/dq_i)ᵀ and dL/dW^K = s Σ_i (Xᵀ J_i V g_i) q_iᵀ, whose terms have independent g_i.
+    dL/dW^Q = Σ_i x_i (dL/dq_i)ᵀ and dL/dW^K = s Σ_i (Xᵀ J_i V g_i) q_iᵀ, whose terms have independent g_i;
+    dL/dW^V = Σ_i Xᵀ α_i g_iᵀ.
     """
     j: Words = {("J",): sympy.Integer(1)}
     gram: Words = {("Z",): sympy.Integer(1), ("B",): sympy.Integer(1)}
     if of == "v":
         return {(p(2), 0, 0, 0): sympy.Integer(1)}
+    if of == "W_V":  # αᵀ(Z + B)α
+        return {(p(2), 0, 0, 0): width - 1, (AZ2, 0, 0, 0): sympy.Integer(1)}
     if of == "S":
         return _table(trace(product(j, gram, j), width - 1) / width)
     if of in ("q", "W_Q"):

@@ -18,11 +18,11 @@ Three settings, chosen by the arguments:
 
 Observables of one row: sum_alpha, p2, p3, p4, p2_squared (E (Σα²)²), trace (E tr J = 1 - E p2), trace_squared,
 jacobian (E ‖J‖_F²), jacobian_direction (E ‖Jz‖², z the standardised scores), direction_form, direction_form_squared
-(E zᵀJz and its square), entropy, log_z, maximum (E max α), one_minus_maximum.
+(E zᵀJz and its square), mean_squared (E (α·z)²), entropy, log_z, maximum (E max α), one_minus_maximum.
 overlap (E Σ_k α_k β_k of two rows with correlated scores) takes sigma and correlation.
 With d_k also, for upstream gradients G i.i.d. N(0, 1) and values V i.i.d. N(0, 1), per row and per unit of d_v:
-gradient_scores (‖dL/dS_i‖²), gradient_q, gradient_k, gradient_v; with d_model gradient_w_q and gradient_w_k (‖dL/dW‖_F²
-divided by n d_v).
+gradient_scores (‖dL/dS_i‖²), gradient_q, gradient_k, gradient_v; with d_model gradient_w_q, gradient_w_k and gradient_w_v
+(‖dL/dW‖_F² divided by n d_v).
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ from derive.oracle_rows import OBSERVABLES
 Array = NDArray[np.float64]
 
 GRADIENTS = ("gradient_scores", "gradient_q", "gradient_k", "gradient_v")
-WEIGHT_GRADIENTS = ("gradient_w_q", "gradient_w_k")
+WEIGHT_GRADIENTS = ("gradient_w_q", "gradient_w_k", "gradient_w_v")
 
 
 @dataclass(frozen=True)

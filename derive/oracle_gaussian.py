@@ -41,10 +41,11 @@ DIGAMMA_1 = -0.5772156649015329
 class Moments:
     """Of z under the weights y e^(-y) and y² e^(-y), functions of u.
 
-    var1, var2: variances. gap: mean under y² e^(-y) less that under y e^(-y). third2, fourth2: central moments under
-    y² e^(-y), or None when moments to order 2 were asked for.
+    mean1: mean under y e^(-y). var1, var2: variances. gap: mean under y² e^(-y) less that under y e^(-y). third2,
+    fourth2: central moments under y² e^(-y), or None when moments to order 2 were asked for.
     """
 
+    mean1: Array
     var1: Array
     var2: Array
     gap: Array
@@ -124,7 +125,7 @@ def _narrow(n: float, sigma: float, step: float, moments: int) -> Table:
     about = None
     if moments:
         powers = (g - 1.5 * sigma)[:, None] ** np.arange(moments + 1)
-        about = _central(m1 @ powers[:, :3], m2 @ powers, 1.0)
+        about = _central(m1 @ powers[:, :3], m2 @ powers, 1.0, 1.5 * sigma)
     log_a0 = _log_a0(a0, b0)
     a1, a2, a3, a4, entropy = _counted(n, log_a0, a1, a2, a3, a4, entropy)
     return Table(n, sigma, step, u, log_a0, a1, a2, a3, a4, entropy, about)
@@ -162,7 +163,7 @@ def _wide_moments(
     if far**order < 100.0:
         powers = w[:, None] ** np.arange(order + 1)
         both = density @ np.concatenate([k1[:, None] * powers[:, :3], k2[:, None] * powers], axis=1)
-        return _central(both[:, :3], both[:, 3:], sigma)
+        return _central(both[:, :3], both[:, 3:], sigma, -u / sigma)
     z = (w - u[:, None]) / sigma - 1.5 * sigma
     raw1, raw2 = np.empty((u.size, 3)), np.empty((u.size, order + 1))
     weighted = np.array(density)
@@ -171,21 +172,22 @@ def _wide_moments(
         if r < 3:
             raw1[:, r] = weighted @ k1
         weighted *= z
-    return _central(raw1, raw2, 1.0)
+    return _central(raw1, raw2, 1.0, 1.5 * sigma)
 
 
-def _central(raw1: Array, raw2: Array, unit: float) -> Moments:
-    """Moments about the means from raw ones, Σ weight x^r for r = 0 … 2 and r = 0 … 2 or 4; z = x/unit."""
+def _central(raw1: Array, raw2: Array, unit: float, origin: Array | float) -> Moments:
+    """Moments about the means from raw ones, Σ weight x^r for r = 0 … 2 and r = 0 … 2 or 4; z = x/unit + origin."""
     mean1, square1 = _ratio(raw1[:, 1], raw1[:, 0]), _ratio(raw1[:, 2], raw1[:, 0])
     mean2, *higher = (_ratio(raw2[:, r], raw2[:, 0]) for r in range(1, raw2.shape[1]))
     var1, var2 = np.maximum(square1 - mean1**2, 0.0), np.maximum(higher[0] - mean2**2, 0.0)
     gap = (mean2 - mean1) / unit
     if len(higher) < 3:
-        return Moments(var1 / unit**2, var2 / unit**2, gap)
+        return Moments(mean1 / unit + origin, var1 / unit**2, var2 / unit**2, gap)
     r2, r3, r4 = higher
     third = r3 - 3 * mean2 * r2 + 2 * mean2**3
     fourth = np.maximum(r4 - 4 * mean2 * r3 + 6 * mean2**2 * r2 - 3 * mean2**4, 0.0)
-    return Moments(var1 / unit**2, var2 / unit**2, gap, third / unit**3, fourth / unit**4)
+    mean = mean1 / unit + origin
+    return Moments(mean, var1 / unit**2, var2 / unit**2, gap, third / unit**3, fourth / unit**4)
 
 
 def _pairs(w: Array, u: Array, sigma: float, step: float, every: int) -> tuple[Array, Array, Array]:

@@ -78,6 +78,13 @@ def direction_form(t: Table) -> float:
     return _distinct(t.n, 2) * t.integral(t.a1**2 * _needed(t).var1, 2)
 
 
+def mean_squared(t: Table) -> float:
+    """E (Σ α_j z_j)², z = x/σ."""
+    m = _needed(t)
+    one = t.integral(t.a2 * (m.var2 + (m.mean1 + m.gap) ** 2), 1)
+    return one + _distinct(t.n, 2) * t.integral((t.a1 * m.mean1) ** 2, 2)
+
+
 def direction_form_squared(t: Table) -> float:
     """E (zᵀJz)² = ¼ E Σ α_i α_j α_k α_l (z_i - z_j)² (z_k - z_l)²: the pairs share two indices, one or none."""
     m = _needed(t)
@@ -134,9 +141,10 @@ OBSERVABLES: dict[str, Callable[[Table], float]] = {
     "jacobian": jacobian,
     "jacobian_direction": jacobian_direction,
     "direction_form": direction_form,
+    "mean_squared": mean_squared,
     "direction_form_squared": direction_form_squared,
     "entropy": entropy,
     "log_z": log_z,
 }
 
-NEED_MOMENTS = {"jacobian_direction": 2, "direction_form": 2, "direction_form_squared": 4}
+NEED_MOMENTS = {"jacobian_direction": 2, "direction_form": 2, "mean_squared": 2, "direction_form_squared": 4}

@@ -20,7 +20,7 @@ m = D - 1 degrees of freedom, E[BJB] = m(m+1) J + m tr(J) I. With J the Jacobian
     E ‖dL/dS_i‖² = d_v/D E[m ‖J‖_F² + ‖Jz‖²],   E ‖dL/dk‖² (a key) = d_v/D E[σ²/‖u‖² (m ‖J‖_F² + ‖Jz‖²)].
 
 The terms of dL/dW^Q = Σ_i x_i (dL/dq_i)ᵀ have independent upstream gradients, so its squared norm is the sum of
-‖x_i‖² ‖dL/dq_i‖²; likewise ‖dL/dW^K‖_F² is the sum of scale² ‖q_i‖² tr(J XXᵀ J XXᵀ) d_v/D.
+‖x_i‖² ‖dL/dq_i‖²; and E ‖dL/dW^V‖_F² = d_v Σ_i αᵀXXᵀα = d_v Σ_i E[m Σα² + (α·z)²]; likewise ‖dL/dW^K‖_F² is the sum of scale² ‖q_i‖² tr(J XXᵀ J XXᵀ) d_v/D.
 
 As D → ∞ these are the laws for independent Q, K, V. The excess is of relative order d_k (tr J)²/(D d_k ‖J‖_F²): large,
 because (tr J)² is near 1 where ‖J‖_F² is near 1/n.
@@ -96,7 +96,9 @@ def terms(observable: str, d: float, scale: float, width: float) -> tuple[Term, 
     if observable == "gradient_scores":
         return (Term(1 / width, square, 1),)
     name = "p2" if observable == "gradient_v" else observable
-    degree = {"jacobian_direction": 1, "direction_form": 1, "direction_form_squared": 2}.get(name, 0)
+    if observable == "gradient_w_v":
+        return (Term(1.0, (("p2", m), ("mean_squared", 1.0)), 1),)
+    degree = {"mean_squared": 1, "jacobian_direction": 1, "direction_form": 1, "direction_form_squared": 2}.get(name, 0)
     return (Term(1.0, ((name, 1.0),), degree),)
 
 

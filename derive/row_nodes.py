@@ -9,7 +9,7 @@ standard normal queries and keys. SelfMean: self-attention from one X (see `deri
 expression in the symbols below, for one row:
 
 p(k) = Σ_j α_j^k; LOG_Z; H, the entropy; M1 = Σ_j α_j x_j, x the scores; TOP = max_j α_j; and for J = diag(α) - ααᵀ
-and the standardised scores z: TR = tr J, J2 = ‖J‖_F², NORM_J its root, JZ2 = ‖Jz‖², ZJZ = zᵀJz.
+and the standardised scores z: TR = tr J, J2 = ‖J‖_F², NORM_J its root, JZ2 = ‖Jz‖², ZJZ = zᵀJz, AZ2 = (α·z)².
 """
 
 from __future__ import annotations
@@ -32,7 +32,9 @@ _TEX = {
     "cos": r"\cos",
     "zJz": r"z^{\top}\!Jz",
     **{of: of for of in ("q", "k", "v", "S")},
+    "alpha_z_squared": r"(\alpha\cdot z)^2",
     "W_Q": "W^Q",
+    "W_V": "W^V",
     "W_K": "W^K",
 }
 
@@ -61,6 +63,7 @@ J2 = RowSymbol("norm2_J", real=True)
 NORM_J = RowSymbol("norm_J", positive=True)
 JZ2 = RowSymbol("norm2_Jz", real=True)
 ZJZ = RowSymbol("zJz", real=True)
+AZ2 = RowSymbol("alpha_z_squared", nonnegative=True)
 
 # What the names abbreviate, in power sums, log Z and α·x. H = log Z - α·x because -log α_j = log Z - x_j.
 DEFINITIONS = {TR: 1 - p(2), J2: p(2) - 2 * p(3) + p(2) ** 2, H: LOG_Z - M1}
@@ -80,6 +83,7 @@ _ORACLE = {
     J2: "jacobian",
     JZ2: "jacobian_direction",
     ZJZ: "direction_form",
+    AZ2: "mean_squared",
     ZJZ**2: "direction_form_squared",
 }
 

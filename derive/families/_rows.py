@@ -45,6 +45,7 @@ SYMBOLS = {
     "p_2": "Σ_j α_j²",
     "p_3": "Σ_j α_j³",
     "p_4": "Σ_j α_j⁴",
+    "alpha_z_squared": "square of α·z, z the standardised scores",
     "zJz": "zᵀJz, the variance of z under the weights",
 }
 GAUSSIAN_ROW = "scores of a row are i.i.d. N(0, v)"

@@ -15,7 +15,7 @@ from derive.families._rows import INDEPENDENT, SELF, WIDTH, D, S, head, one_step
 from derive.gradient_nodes import Gradient, OwnKeyGradient, SelfGradient
 from derive.power_sums import N
 from derive.row_constants import mu
-from derive.row_nodes import J2, JZ2, TR, ZJZ, HeadMean, RowMean, RowSymbol, SelfMean, p
+from derive.row_nodes import AZ2, J2, JZ2, TR, ZJZ, HeadMean, RowMean, RowSymbol, SelfMean, p
 
 OTHERS = "the row's n keys are of other tokens; for the effect of the own key see the claims …_own_key"
 OWN = "the token's own key is among the row's n keys; the next order is 1/d_model of what is stated"
@@ -26,6 +26,7 @@ NAMES = {
     "S": ("the scores", "スコア"),
     "W_Q": ("the query weights", "クエリの重み行列"),
     "W_K": ("the key weights", "キーの重み行列"),
+    "W_V": ("the value weights", "バリューの重み行列"),
 }
 
 
@@ -86,6 +87,7 @@ def _self_attention() -> list[Claim]:
         "S": (m * shared(J2) + shared(JZ2)) / WIDTH,
         "W_Q": S**2 * WIDTH * query(row=2),
         "W_K": S**2 * D / WIDTH * across(row=2, query=2),
+        "W_V": m * shared(p(2)) + shared(AZ2),
     }
     return [
         one_step(
@@ -126,6 +128,7 @@ def _own_key() -> list[Claim]:
         "S": (second(head(J2), 1, 0), WIDTH),
         "W_Q": (queries(2, 1), 1),
         "W_K": (S**2 * D * second(keys, 2, 1), 1),
+        "W_V": (second(head(p(2)), 1, 0), 1),
     }
     return [
         one_step(

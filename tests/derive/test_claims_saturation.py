@@ -171,7 +171,7 @@ def test_the_two_gradients_differ_by_what_the_law_says() -> None:
     assert q.name == "q"
 
 
-@pytest.mark.parametrize("of", ["q", "k", "v", "scores", "w_q", "w_k"])
+@pytest.mark.parametrize("of", ["q", "k", "v", "scores", "w_q", "w_k", "w_v"])
 def test_own_key_limit_is_what_the_oracle_adds(of: str) -> None:
     """The oracle takes slopes by the χ² identity; here they are differences of its values in the scale s."""
     one = derive.claim(f"saturation.gradient_{of}_own_key")
