@@ -24,11 +24,11 @@ class Gradient(Mean):
     own_key = False
 
     def _latex(self, printer: Any, exp: str | None = None) -> str:
-        name = {"q": "q_i", "k": "k_j", "v": "v_j", "S": "S_i", "W_Q": "W^Q", "W_K": "W^K", "W_V": "W^V"}[
-            self.args[0].name
-        ]
+        of = self.args[0]
+        name = {"q": "q_i", "k": "k_j", "v": "v_j", "S": "S_i"}.get(of.name) or printer.doprint(of)
+        count = "d_v" if len(of.name) == 1 else f"{printer.doprint(self.args[1])} d_v"
         under = ",".join(printer.doprint(a) for a in self._shown())
-        return rf"\frac{{1}}{{d_v}}\mathbb{{E}}_{{{under}}}\left\|\partial L/\partial {name}\right\|^2"
+        return rf"\frac{{1}}{{{count}}}\mathbb{{E}}_{{{under}}}\left\|\partial L/\partial {name}\right\|^2"
 
     def setting(self) -> dict[str, Any] | None:
         values = floats(self.args[1:])

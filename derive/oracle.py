@@ -21,8 +21,8 @@ jacobian (E ‖J‖_F²), jacobian_direction (E ‖Jz‖², z the standardised s
 (E zᵀJz and its square), mean_squared (E (α·z)²), entropy, log_z, maximum (E max α), one_minus_maximum.
 overlap (E Σ_k α_k β_k of two rows with correlated scores) takes sigma and correlation.
 With d_k also, for upstream gradients G i.i.d. N(0, 1) and values V i.i.d. N(0, 1), per row and per unit of d_v:
-gradient_scores (‖dL/dS_i‖²), gradient_q, gradient_k, gradient_v; with d_model gradient_w_q, gradient_w_k and gradient_w_v
-(‖dL/dW‖_F² divided by n d_v).
+gradient_scores (‖dL/dS_i‖²), gradient_q, gradient_k, gradient_v; with d_model gradient_w_q, gradient_w_k and
+gradient_w_v (‖dL/dW‖_F² divided by n d_v).
 """
 
 from __future__ import annotations

@@ -20,7 +20,8 @@ m = D - 1 degrees of freedom, E[BJB] = m(m+1) J + m tr(J) I. With J the Jacobian
     E ‖dL/dS_i‖² = d_v/D E[m ‖J‖_F² + ‖Jz‖²],   E ‖dL/dk‖² (a key) = d_v/D E[σ²/‖u‖² (m ‖J‖_F² + ‖Jz‖²)].
 
 The terms of dL/dW^Q = Σ_i x_i (dL/dq_i)ᵀ have independent upstream gradients, so its squared norm is the sum of
-‖x_i‖² ‖dL/dq_i‖²; and E ‖dL/dW^V‖_F² = d_v Σ_i αᵀXXᵀα = d_v Σ_i E[m Σα² + (α·z)²]; likewise ‖dL/dW^K‖_F² is the sum of scale² ‖q_i‖² tr(J XXᵀ J XXᵀ) d_v/D.
+‖x_i‖² ‖dL/dq_i‖²; likewise ‖dL/dW^K‖_F² is the sum of scale² ‖q_i‖² tr(J XXᵀ J XXᵀ) d_v/D, and E ‖dL/dW^V‖_F² that
+of d_v αᵀXXᵀα = d_v (m Σα² + (α·z)²).
 
 As D → ∞ these are the laws for independent Q, K, V. The excess is of relative order d_k (tr J)²/(D d_k ‖J‖_F²): large,
 because (tr J)² is near 1 where ‖J‖_F² is near 1/n.
