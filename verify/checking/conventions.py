@@ -204,7 +204,7 @@ def masked_beside_lowest(setting: Setting, ask: Ask) -> Iterator[Met]:
     """A valid score near the lowest finite number beside a masked key."""
     if not setting.can("mask"):
         return
-    low = -(2.0**15) if setting.dtype == "float16" else -(2.0**127)
+    low = 0.875 * _lowest(setting)
     call = direct(setting, [low, 0.0], [1.0, 5.0], mask=np.array([[[[True, False]]]]))
     value = _first(ask(call))
     if value is not None:
