@@ -259,12 +259,26 @@ class Degrees:
 
     def best_bits(self, difference: Degree) -> int:
         """The number of exponent bits that makes the bound least."""
-        return min(range(8, 200, 8), key=lambda bits: self.bound(difference, bits))
+        return min(range(8, 200, 16), key=lambda bits: self.bound(difference, bits))
 
     def _one(self, size: Size, bits: int) -> float:
-        collide = Fraction(size.terms**2 * size.power, 2 << bits)
-        vanish = Fraction(2 * self.lcd * size.coefficients << (bits * size.power), R - 1)
-        return min(1.0, float(collide + vanish + Fraction(size.degree, R - 1)))
+        collide = _power_of_two(2 * math.log2(size.terms) + math.log2(size.power) - bits - 1) if _both(size) else 0.0
+        exponents = math.log2(2 * self.lcd * size.coefficients) + bits * size.power if size.coefficients else -math.inf
+        degree = math.log2(size.degree) if size.degree else -math.inf
+        return min(1.0, collide + _power_of_two(exponents - _LOG_R) + _power_of_two(degree - _LOG_R))
+
+
+_LOG_R = math.log2(R - 1)
+
+
+def _both(size: Size) -> bool:
+    """Whether there are two exponents that might collide."""
+    return size.terms > 0 and size.power > 0
+
+
+def _power_of_two(exponent: float) -> float:
+    """2^exponent (at most 2), rounded up by more than the logarithms' rounding and never down to 0."""
+    return 0.0 if exponent == -math.inf else 2.0 ** max(-1000.0, min(exponent, 1.0)) * (1 + 1e-9)
 
 
 def _variable(power: int) -> Degree:
