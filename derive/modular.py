@@ -4,9 +4,10 @@ Guarantees: reads the SymPy expressions themselves and shares no term, importer 
 identity is false at one of `sizes`, it passes with at most `error_probability` (`derive.modular_bound` proves the
 bound). Derivatives are exact (`derive.jets`), and exp(a + b) = exp(a)·exp(b) holds without tolerance. Up to four sizes
 that count terms are pairwise distinct in every draw; of more, each pair is distinct in at least one draw.
-Does not: prove anything for all sizes, meet an empty range or a zero denominator (sizes are ≥ 2), or refute over the
-reals: a mismatch is a warning that one of two checkers is wrong. Exponentials inside exponentials, absolute values
-and inequalities are `Outside`; log and tanh are uninterpreted functions with their derivatives.
+Does not: prove anything for all sizes, meet an empty row or a zero denominator (sizes that count terms are ≥ 2), or
+refute over the reals: a mismatch is a warning that one of two checkers is wrong. Exponentials inside exponentials,
+absolute values and inequalities are `Outside`; log, tanh, sin and cos are known by their derivatives and little else
+(`derive.modular_field`).
 
 >>> from derive.language import array, index, size, total
 >>> from derive.assumptions import AtLeast, InRange
@@ -47,7 +48,8 @@ _WORTHLESS = 2.0**-20
 
 @dataclass(frozen=True)
 class ModularResult:
-    """agrees: no draw told the sides apart. sizes: those for which the error probability holds.
+    """agrees: no draw told the sides apart. sizes: those for which the error probability holds, with the places of the
+    free indices and the entries of arrays of zeros and ones.
 
     unbounded: sizes that were drawn too, and agreed, but for which no error bound is known. uninterpreted: functions
     that were only known by name and derivative. witness: the sizes and both residues of a mismatch, else None.
@@ -91,7 +93,7 @@ def _check(lhs: Any, rhs: Any, assumptions: tuple[Assumption, ...], draws: int, 
         alike = {pair for pair in alike if len({results[0][0][s] for s in pair}) == 1}
         for values, left, right, field, error in results:
             used |= field.used
-            plain = {str(k): v for k, v in values.items()}
+            plain = {str(k): v for k, v in values.items()} | field.bits_drawn()
             if not _same(left, right, field):
                 witness = {"sizes": plain, "lhs": left.v, "rhs": right.v, "seed": seed}
                 return ModularResult(False, 0.0, (plain,), witness, uninterpreted=tuple(sorted(used)))

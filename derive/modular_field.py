@@ -191,6 +191,14 @@ class Field:
                 self._entries[key] = self._fresh(key, 1)
         return self._entries[key]
 
+    def bits_drawn(self) -> dict[str, int]:
+        """The entries of arrays of zeros and ones that this draw met: a statement may hold for some masks only."""
+        return {
+            f"{key[0]}[{', '.join(map(str, key[1]))}]": x.v
+            for key, x in self._entries.items()
+            if isinstance(key, tuple) and key[0] in self.zero_one
+        }
+
     def scalar(self, symbol: Any) -> Residue:
         """A scalar; one that stands under an n-th root is drawn as an n-th power, so that the root exists."""
         if symbol not in self._entries:

@@ -179,6 +179,14 @@ def test_a_derivative_passes_through_a_named_scalar() -> None:
     assert not check(Diff(z, x[i]), sympy.Integer(0), (*ROW, named)).agrees
 
 
+def test_the_masks_that_were_tried_are_named() -> None:
+    """The error bound is one for these masks; with a free array instead the statement is false."""
+    lhs, rhs, assumptions = TRUE["a mask is idempotent"]
+    result = check(lhs, rhs, assumptions)
+    assert all(one["y[0]"] in (0, 1) and one["y[1]"] in (0, 1) for one in result.sizes)
+    assert len({tuple(sorted(one.items())) for one in result.sizes}) == len(result.sizes)
+
+
 def test_a_split_needs_its_condition() -> None:
     half = size("h")
     whole = total(x[j], j, n)
