@@ -25,16 +25,17 @@ from derive.step import Step
 from derive.verdict import Verdict
 
 
-def mutated_steps(claim: Claim, count: int, seed: int = 0) -> list[tuple[str, Step]]:
+def mutated_steps(claim: Claim, count: int, seed: int = 0, where: str = "") -> list[tuple[str, Step]]:
     """Up to `count` false variants of the claim's statement, as its last step with one side mutated.
 
-    For a bound the certificate is mutated as well: a wrong certificate is a wrong proof.
+    For a bound the certificate is mutated as well: a wrong certificate is a wrong proof. where: "rhs", say, to mutate
+    that side alone.
     """
     last = claim.steps[-1]
     rng = random.Random(f"{claim.id} {seed}")
     found: list[tuple[str, Step]] = []
     seen: set[Any] = set()
-    candidates = list(_candidates(last))
+    candidates = [one for one in _candidates(last) if one[0].startswith(where)]
     rng.shuffle(candidates)
     for name, step in candidates:
         if len(found) >= count:
