@@ -212,7 +212,7 @@ def _rows(head: Head, alg: Algorithm, units: Units, rows: slice) -> tuple[dict[s
     error = np.where(keep, scores.error, 0.0)
     worst = error.max(axis=1)[:, None]
     distance = np.where(keep, top - s, 0.0) + 2 * np.where(keep, scores.own, 0.0).max(axis=1)[:, None]
-    delta = error + _shift_error(alg, units, s, top, distance + error + worst)
+    delta = error + shift_error(alg, units, s, top, distance + error + worst)
     delta = np.where(keep, delta, 0.0)
     lost = delta.max(axis=1)[:, None] > 600
     own_worst = np.where(keep, scores.own, 0.0).max(axis=1)[:, None]
@@ -319,7 +319,7 @@ def _units_of_sum(alg: Algorithm, least: F64) -> F64:
     return least if isinstance(alg, Flash) else np.ones_like(least)
 
 
-def _shift_error(alg: Algorithm, units: Units, s: F64, top: F64, distance: F64) -> F64:
+def shift_error(alg: Algorithm, units: Units, s: F64, top: F64, distance: F64) -> F64:
     """(X1) rounding of s − m and of every m_t − m_t+1, whose sizes add up to the distance from the last maximum."""
     if isinstance(alg, Flash):
         error = units.u * distance

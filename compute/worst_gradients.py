@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 from compute.heads import F64, Head
 from compute.roundings import Algorithm, Eager, Flash, dot_error, limits
-from compute.worst_case import U, Units, forward, growth, score_errors
+from compute.worst_case import U, Units, forward, growth, score_errors, shift_error
 
 NAMES = ("dq", "dk", "dv")
 SOURCES = ("weights", "delta", "cast", "sums", "output")
@@ -67,10 +67,14 @@ def _gradients(head: Head, alg: Algorithm, go: F64) -> dict[str, GradientBound]:
     delta = np.where(keep, delta, 0.0)
     worst = delta.max(axis=1, initial=0.0)[:, None]
     distance = np.where(keep, top - s, 0.0) + 2 * delta + 2 * worst
-    shift = u * distance
+    shift = shift_error(alg, units, np.where(keep, s, 0.0), top, distance)
     theta = (1 + units.u_exp) ** (1 + units.blocks) - 1
+    stored_steps = units.store.unit if isinstance(alg, Eager) and alg.every_op and units.store is not None else 0.0
+    theta = (1 + theta) * (1 + stored_steps) - 1
     relative = np.expm1(np.minimum(delta + shift, 600.0)) * (1 + theta) + theta
-    mean = (upper * relative).sum(axis=1)[:, None] * slack + growth(u, units.n_norm) + m * units.tiny_exp
+    mean = (upper * relative).sum(axis=1)[:, None] * slack
+    summed = (1 + growth(u, units.n_norm)) * (1 + stored_steps) - 1
+    mean = mean + (1 + mean) * summed + 2 * m * units.tiny_exp
     lse = top + np.log(total)
     fine = mean < 0.5
     if isinstance(alg, Flash):
@@ -80,9 +84,10 @@ def _gradients(head: Head, alg: Algorithm, go: F64) -> dict[str, GradientBound]:
             exponent = exponent + 5 * u * (np.abs(s) + np.abs(lse))
         pi = np.expm1(np.minimum(exponent, 600.0)) * (1 + units.u_exp) + units.u_exp
     else:
-        pi = (relative + mean) / (1 - mean) + growth(u, 3)
+        pi = (1 + (relative + mean) / (1 - mean)) * (1 + growth(u, 3)) - 1
     pi = np.where(fine, pi, np.inf) * keep
-    lost = units.tiny_exp * 2 * keep
+    small = units.store.tiny if stored_steps and units.store is not None else 0.0
+    lost = (units.tiny_exp + small) * 2 * keep
     e_p = np.where(keep, np.fmin(upper * pi + lost, 1.0 + lost), 0.0)
     cast_p = _cast(alg.weights, alg.accumulate, upper + e_p, units) * keep
 
