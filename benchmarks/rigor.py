@@ -124,6 +124,49 @@ def tolerances(entries: int, seed: int) -> dict[str, object]:
     return {"entries": checks, "violations": violations, "overflow_predicted": predicted, "largest_share": worst}
 
 
+def gradient_tolerances(entries: int, seed: int) -> dict[str, object]:
+    """The same for gradients: a Flash backward and an Eager one in three formats."""
+    rng = np.random.default_rng(seed)
+    checks, violations, predicted = 0, 0, 0
+    worst: dict[str, float] = {}
+    while checks < entries:
+        name = list(FAMILIES)[int(rng.integers(len(FAMILIES)))]
+        n, m = int(rng.choice([1, 4, 40])), int(rng.choice([1, 2, 5, 33, 130]))
+        d, d_v = int(rng.choice([1, 4, 16, 64])), int(rng.choice([1, 3, 8]))
+        q, k, v, extras = FAMILIES[name](rng, n, m, d, d_v)
+        if set(extras) - {"mask"}:
+            continue
+        keep = extras.get("mask")
+        if keep is not None:
+            keep[:, 0] = True
+        go = rng.standard_normal((n, d_v)) * rng.choice([1.0, 1e-3])
+        for fmt in ("float32", "float16", "bfloat16"):
+            rounded = [lowprec.quant(x, fmt) for x in (q, k, v, go)]
+            if not all(np.isfinite(x).all() for x in rounded):
+                continue
+            truth = certify(*rounded[:3], mask=keep, grad_output=rounded[3])
+            stored = None if fmt == "float32" else fmt
+            common = {"weights": fmt, "output": fmt, "exp_ulp": 1.5}
+            for what, got, alg in (
+                ("flash", lowprec.flash_backward(*rounded, fmt=fmt, block=32, keep=keep), Flash(**common, block=32)),
+                ("eager", lowprec.eager_backward(*rounded, fmt=fmt, keep=keep), Eager(**common, scores=stored)),
+            ):
+                tols = tolerance(*rounded[:3], algorithm=alg, mask=keep, grad_output=rounded[3]).gradients
+                for grad, tol in tols.items():
+                    e = getattr(truth, grad)
+                    ok = tol.allows(got[grad], e.mid, e.rad)
+                    checks += ok.size
+                    violations += int((~ok).sum())
+                    predicted += int(tol.overflow.sum())
+                    usable = np.isfinite(tol.total) & (tol.total > 0) & np.isfinite(got[grad]) & np.isfinite(e.rad)
+                    share = (np.abs(got[grad] - e.mid) - e.rad)[usable] / tol.total[usable]
+                    key = f"{fmt}, {what}, {grad}"
+                    worst[key] = max(worst.get(key, 0.0), float(share.max(initial=0.0)))
+                    if not ok.all():
+                        print(f"VIOLATION {key} on {name}", flush=True)
+    return {"entries": checks, "violations": violations, "overflow_predicted": predicted, "largest_share": worst}
+
+
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--inputs", type=int, default=20000)
@@ -131,7 +174,11 @@ def main() -> int:
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--json", metavar="FILE")
     args = parser.parse_args()
-    result = {"tolerances": tolerances(args.entries, args.seed), "enclosures": enclosures(args.inputs, args.seed)}
+    result = {
+        "tolerances": tolerances(args.entries, args.seed),
+        "tolerances of gradients": gradient_tolerances(args.entries // 2, args.seed),
+        "enclosures": enclosures(args.inputs, args.seed),
+    }
     print(json.dumps(result, indent=1))
     if args.json:
         Path(args.json).write_text(json.dumps(result, indent=1) + "\n", encoding="utf-8")
