@@ -125,7 +125,9 @@ def test_budget_and_refusal() -> None:
         p = np.exp(s - s.max(-1, keepdims=True))
         return p / p.sum(-1, keepdims=True) @ v
 
-    result = verify.check(slow, budget=0.3)
+    with pytest.raises(UsageError, match="raise --budget"):
+        verify.check(slow, budget=0.1)
+    result = verify.check(slow, budget=3)
     assert any("budget" in text for text in result.not_shown)
 
     def refuses(q, k, v):  # type: ignore[no-untyped-def]

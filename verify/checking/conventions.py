@@ -42,9 +42,8 @@ def reading_of(met: list[Met], declared: dict[str, str]) -> Reading:
     )
 
 
-def conventions(setting: Setting, ask: Ask) -> list[Met]:
-    """Every convention that the target can be asked about."""
-    found: list[Met] = []
+def conventions(setting: Setting, ask: Ask) -> Iterator[Met]:
+    """Every convention that the target can be asked about, one by one."""
     for probe in (
         causal_corner,
         empty_rows,
@@ -59,8 +58,7 @@ def conventions(setting: Setting, ask: Ask) -> list[Met]:
         no_keys,
         determinism,
     ):
-        found += list(probe(setting, ask))
-    return found
+        yield from probe(setting, ask)
 
 
 def _met(
@@ -292,7 +290,7 @@ def no_keys(setting: Setting, ask: Ask) -> Iterator[Met]:
     """No key at all."""
     if "cu_seqlens" in setting.has:
         return
-    call = setting.call(np.zeros((2, 4)), np.zeros((0, 4)), np.zeros((0, 3)))
+    call = setting.call(np.zeros((2, 4)), np.zeros((0, 4)), np.zeros((0, 4)))
     if not setting.fits(call):
         return
     reply = ask(call)

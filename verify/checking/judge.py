@@ -111,6 +111,8 @@ class Session:
             if self.plan.statistics and all(f.verdict == "suspicious" for f in self.findings):
                 self._statistics()
         except Stop as stop:
+            if not self.cases and not self.findings:
+                raise UsageError(f"no input was judged: {stop}; raise --budget") from stop
             self.not_shown.insert(0, f"the run ended early: {stop}; what follows it was not asked")
         self._blind_spots()
         return self._result()
@@ -126,14 +128,16 @@ class Session:
             self._report(Case("first call", violation.rule, call), reply, violation, "property broken")
         if reply.fault is not None:
             raise Stop(f"the first call {'did not return' if reply.fault in STOPS else 'failed'}")
-        met = conventions(self.setting, self._ask_lightly)
+        met = []
+        for one in conventions(self.setting, self._ask_lightly):
+            met.append(one)
+            self.conventions.append(one.convention)
         self.reading = reading_of(met, dict(self.plan.declared.conventions))
         self._answers.clear()
         base = next((m.convention.met for m in met if m.convention.name == "lse-base"), None)
         if base == "2" and "lse-base" not in self.plan.declared.conventions:
             spec = self.plan.declared.spec.with_(lse_base=2.0)
             self.setting = replace(self.setting, declared=replace(self.plan.declared, spec=spec))
-        self.conventions = [m.convention for m in met]
         return met
 
     def _ask_lightly(self, call: Call) -> Reply:

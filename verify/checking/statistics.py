@@ -126,12 +126,12 @@ def _first_of_each(findings: list[Finding]) -> list[Finding]:
 
 def judged(sample: Sample, probability: float) -> list[Figure]:
     """RMS and bias by one-sided t-tests over rows, row RMS by chi-square, the maximum by the normal tail."""
-    from scipy import stats
+    from scipy import special  # scipy.stats takes a second to load
 
     s = sample.s
     rows, width = s.shape
     squares = (s * s).mean(1)
-    t = float(stats.t.ppf(1 - probability, rows - 1))
+    t = -float(special.stdtrit(rows - 1, probability))
     spread = float(squares.std(ddof=1)) / math.sqrt(rows)
     rms = math.sqrt(float(squares.mean()))
     rms_limit = math.sqrt(MARGIN_RMS**2 + t * spread)
@@ -139,8 +139,8 @@ def judged(sample: Sample, probability: float) -> list[Figure]:
     bias = abs(float(lean.mean()))
     bias_limit = MARGIN_BIAS * rms + t * float(lean.std(ddof=1)) / math.sqrt(rows)
     dof = width / 2  # channels of a row share its weights' errors
-    row_limit = MARGIN_RMS * math.sqrt(float(stats.chi2.ppf(1 - probability / rows, dof)) / dof) * max(1.0, rms)
-    most_limit = MARGIN_RMS * float(stats.norm.isf(probability / (2 * s.size))) * max(1.0, rms)
+    row_limit = MARGIN_RMS * math.sqrt(float(special.chdtri(dof, probability / rows)) / dof) * max(1.0, rms)
+    most_limit = MARGIN_RMS * -float(special.ndtri(probability / (2 * s.size))) * max(1.0, rms)
     return [
         Figure("RMS", rms, rms_limit, "RMS error over that of the rounding model"),
         Figure("bias", bias, bias_limit, "mean of error · sign(value) over the expected RMS"),
