@@ -19,6 +19,9 @@ from typing import Any
 
 import sympy
 
+# The folder of this script must not stand before the repository: it holds a script named as the package.
+sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
+
 from derive import moments
 from derive.language import index, scalar, size
 from derive.moments.diagrams import expect_by_diagrams
