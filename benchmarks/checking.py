@@ -120,12 +120,20 @@ def gradcheck(function: Any, backward: Any, dtype: str) -> bool:
     return True
 
 
+class Shown(list[str]):
+    """Lines that are printed as they come."""
+
+    def append(self, line: str) -> None:
+        print(line, flush=True)
+        super().append(line)
+
+
 def compare(peers: bool) -> list[str]:
     """Faults let through and false alarms, a line a rule."""
     plain = [f for f in FAULTS if f.backward is None and f.spec is None and f.layout == "bhnd"]
     backward = [f for f in FAULTS if f.backward is not None and f.layout == "bhnd" and f.spec is None]
     right: dict[str, Any] = {n: f for n, (f, spec) in CORRECT.items() if spec is None}
-    lines = ["| rule | dtype | faults caught | of | false alarms | of |", "|---|---|---|---|---|---|"]
+    lines = Shown(("| rule | dtype | faults caught | of | false alarms | of |", "|---|---|---|---|---|---|"))
     for dtype in DTYPES:
         asked = [f for f in plain if dtype in f.dtypes]
         for name, (rule, make) in RULES.items():
@@ -220,11 +228,12 @@ def main() -> None:
     if args.findings:
         print("\n".join(findings()))
         return
-    lines = compare(args.peers)
-    lines += ["", *alarm_rate(args.alarms)] if args.alarms else []
-    print("\n".join(lines))
+    lines: list[str] = compare(args.peers)
+    for line in alarm_rate(args.alarms) if args.alarms else []:
+        lines.append("")
+        lines.append(line)
     if args.write:
-        head = "# Checks side by side\n\nWritten by `python benchmarks/checking.py --alarms 2000 --write`.\n\n"
+        head = "# Checks side by side\n\nWritten by `python benchmarks/checking.py --alarms 600 --write`.\n\n"
         (Path(__file__).parent / "checking.md").write_text(head + "\n".join(lines) + "\n", encoding="utf-8")
 
 

@@ -10,8 +10,9 @@ from __future__ import annotations
 import numpy as np
 
 from verify.checking.calls import Array, Call, Reply
+from verify.checking.outcomes import scaled_output
 from verify.checking.values import Answer, Violation, comparable
-from verify.checking.wrongs import alternatives, scaled_output
+from verify.checking.wrongs import alternatives
 
 SLACK = 3.0
 

@@ -62,6 +62,8 @@ class Library:
 
 
 class Torch(Library):
+    """PyTorch, on the CPU or a GPU."""
+
     name = "torch"
 
     def give(self, array: Array, memory: Memory = "contiguous") -> Any:
@@ -106,6 +108,8 @@ class Torch(Library):
 
 
 class Jax(Library):
+    """JAX; float64 arrays turn its 64-bit types on."""
+
     name = "jax"
 
     def give(self, array: Array, memory: Memory = "contiguous") -> Any:
@@ -126,6 +130,8 @@ class Jax(Library):
 
 
 class Cupy(Library):
+    """CuPy, on a GPU."""
+
     name = "cupy"
 
     def give(self, array: Array, memory: Memory = "contiguous") -> Any:
