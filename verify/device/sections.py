@@ -62,12 +62,13 @@ def errors(machine: Machine, family: str, p: attention.Problem, rng: Any) -> dic
     grad = machine.draw(rng, out.shape, out.dtype)
     got = {"out": out, "lse": lse, **attention.backward(machine.backend, p, out, lse, grad, None, family, poison=True)}
     want = formula(machine, p, grad)
-    found = {}
-    for name, value in want.items():
-        a, b = machine.host(got[name]).astype(np.float64), machine.host(value)
-        with np.errstate(all="ignore"):
-            found[name] = float(np.linalg.norm(a - b) / np.linalg.norm(b))
-    return found
+    return {name: distance(machine.host(got[name]), machine.host(value)) for name, value in want.items()}
+
+
+def distance(got: Any, want: Any) -> float:
+    """Relative distance in the Frobenius norm; NaN where `got` has one."""
+    with np.errstate(all="ignore"):
+        return float(np.linalg.norm(got.astype(np.float64) - want) / np.linalg.norm(want))
 
 
 def build(machine: Machine, record: Record) -> None:
@@ -111,6 +112,31 @@ def _correct_one(
     worst = float(np.max(list(found.values())))  # NaN wins
     ok = bool(worst <= ALLOWED[fmt])
     record.row(family=family, format=fmt, n=n, m=m, causal=str(spec.causal), worst=worst, errors=found, ok=ok)
+
+
+def public_calls(machine: Machine, record: Record) -> None:
+    """`compute.attention` and its gradients on the machine's arrays, by every algorithm."""
+    algorithms = ("plain", "shifted", "online", "bounded", *(("kernel",) if machine.cuda else ()))
+    n = 70 if record.tiny else 1000
+    for fmt in ("float64", "float32"):
+        for algorithm in algorithms:
+            record.attempt(f"{algorithm} {fmt}", partial(_call_one, machine, record, algorithm, fmt, n))
+
+
+def _call_one(machine: Machine, record: Record, algorithm: Any, fmt: str, n: int) -> None:
+    from compute.calls import attention as call
+    from compute.calls import attention_backward as call_backward
+
+    rng = np.random.default_rng(n)
+    q, k, v = (machine.draw(rng, (1, heads, n, 64), fmt) for heads in (4, 2, 2))
+    spec = Spec(causal=True)
+    grad = machine.draw(rng, q.shape, fmt)
+    want = formula(machine, attention.problem(machine.xp, q, k, v, spec), grad)
+    g = call_backward(grad, q, k, v, spec, algorithm=algorithm)
+    got = {"out": call(q, k, v, spec, algorithm=algorithm), "dq": g.dq, "dk": g.dk, "dv": g.dv}
+    found = {name: distance(machine.host(a), machine.host(want[name])) for name, a in got.items()}
+    worst = float(np.max(list(found.values())))
+    record.row(algorithm=algorithm, format=fmt, n=n, worst=worst, errors=found, ok=bool(worst <= ALLOWED[fmt]))
 
 
 def negative_control(machine: Machine, record: Record) -> None:
@@ -253,6 +279,7 @@ def subnormals(machine: Machine, record: Record) -> None:
 SECTIONS = (
     ("build", build, 20.0),
     ("correctness", correct, 30.0),
+    ("public calls", public_calls, 20.0),
     ("negative control", negative_control, 10.0),
     ("subnormals", subnormals, 5.0),
     ("ceilings", ceilings, 20.0),
