@@ -183,7 +183,8 @@ def _formula(claim: Claim, sig: Signature, inputs: list[Inputs]) -> Comparison:
     try:
         function = function_from(operation_tree(claim.rhs, [one.index for one in sig.indices], claim.assumptions))
     except DeriveError as reason:
-        return Comparison("skipped", f"no operation tree: {reason}")
+        # The node's name is the reason; the whole expression would not help a reader.
+        return Comparison("skipped", f"no operation tree: {str(reason).split(' in ')[0]}")
     except RecursionError:  # an abbreviation that is defined by itself has no finite tree
         return Comparison("skipped", "no operation tree: a definition by recursion")
     worst, count = 0.0, 0

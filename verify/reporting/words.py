@@ -24,13 +24,13 @@ _TEXTS: dict[str, tuple[str, str]] = {
         "Every claim of `derive` against numbers, three times: both sides evaluated node by node in 50 digits at "
         "drawn sizes and inputs; the right side as a float64 function against its value in many digits, within "
         "the worst-case rounding bound of its own operations; and what `compute` computes, within the bound of "
-        "the plain algorithm. A dash means that a comparison does not apply (an expectation, a limit, no such "
+        "the plain algorithm. A dash means that a comparison does not apply (a softmax's mean, a limit, no such "
         "call); the list below says why. Made by `attnproof report`.",
         "`derive` の命題を 3 通りに数値と照合する。(1) 乱数で選んだサイズと入力で両辺を 50 桁で 1 演算ずつ評価す"
         "る。(2) 右辺を float64 の関数にし、多倍長の値との差が演算ごとの最悪の丸め誤差の範囲にあることを確かめる"
         "。(3) `compute` の計算結果との差が素朴なアルゴリズムの誤差限界の範囲にあることを確かめる。ダッシュは照合"
-        "の対象外(期待値、極限、対応する関数なし)を表し、理由は下の一覧にある。このページは `attnproof report` が"
-        "作る。",
+        "の対象外(softmax の平均、極限、対応する関数なし)を表し、理由は下の一覧にある。このページは "
+        "`attnproof report` が作る。",
     ),
     "scaling": (
         "Why scores are divided by √d_k: how the variance of q·k grows with d_k, measured on drawn queries and "
