@@ -132,7 +132,7 @@ def _with_variants(setting: Setting, rng: Generator, case: Callable[..., Case]) 
 
 
 def gradient_findings(
-    setting: Setting, plan: Any, ask: Ask, judge: Judge, reading: Reading
+    setting: Setting, plan: Any, ask: Ask, judge: Judge, reading: Reading, asked: dict[str, None]
 ) -> Iterator[tuple[Case, Violation, str]]:
     """(case, violation, diagnosis) for every gradient that is wrong."""
     if "grad" not in setting.has or setting.base.rope is not None:
@@ -142,6 +142,7 @@ def gradient_findings(
     for case in gradient_cases(setting, rng):
         if not setting.fits(case.call):
             continue
+        asked[case.about] = None
         reply = ask(case.call)
         if reply.fault == "raises" and reply.message.startswith("NotImplementedError"):
             continue

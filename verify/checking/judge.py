@@ -34,6 +34,15 @@ from verify.checking.values import Answer, Violation, answer, comparable, differ
 from verify.checking.variants import VARIANTS, groups
 from verify.errors import UsageError
 
+# Kinds of fault that the inputs of a full run are about, for a target of every feature.
+KINDS = (
+    "softmax missing", "softmax axis", "scale", "head padding", "layout", "d_v != d_k", "zero length", "no max shift",
+    "finite -inf", "tile max", "key dropped", "index width", "strides", "mask meaning", "mask axis", "mask broadcast",
+    "mask arithmetic", "mask composition", "mask dropped", "empty row", "causal dropped", "causal alignment", "window",
+    "window decode", "static cache", "GQA order", "GQA axis", "softcap order", "softcap dropped", "sink",
+    "softmax plus one", "ALiBi", "RoPE layout", "RoPE precision", "LSE", "LSE base", "LSE overflow", "dropout",
+    "gradient", "bias gradient", "softcap gradient", "LSE gradient", "GQA gradient", "packed gradient", "ragged tile",
+)  # fmt: skip
 NO_KEYS: tuple[tuple[int, float], ...] = ()
 STOPS = ("hang", "died")
 QUICK_MOST_KEYS = 41000
@@ -73,6 +82,7 @@ class Session:
         self.out_of_domain: list[str] = []
         self.statistics: dict[str, float] = {}
         self.cases = self.calls = 0
+        self.asked: dict[str, None] = {}
         self.start = time.monotonic()
         self._answers: dict[int, tuple[Call, Answer]] = {}
 
@@ -162,6 +172,7 @@ class Session:
     def _values(self) -> None:
         for case in self._cases():
             self.cases += 1
+            self.asked[case.about] = None
             self._judge(case)
 
     def _judge(self, case: Case) -> None:
@@ -192,7 +203,7 @@ class Session:
 
     def _gradients(self) -> None:
         for case, violation, text in gradient_findings(
-            self.setting, self.plan, self._ask_lightly, self.judge, self.reading
+            self.setting, self.plan, self._ask_lightly, self.judge, self.reading, self.asked
         ):
             verdict: Class = "proved wrong" if violation.rule in ("values", "non-finite") else "property broken"
             self._report(case, None, violation, verdict, text)
@@ -315,6 +326,9 @@ class Session:
         if self.setting.group == 1:
             self.not_shown.append("grouped heads: none declared (--spec groups=4)")
         self.not_shown += list(profile.note)
+        missing = [kind for kind in KINDS if kind not in self.asked]
+        if missing:
+            self.not_shown.append(f"no input was about: {', '.join(missing)}")
 
     def _result(self) -> CheckResult:
         return CheckResult(
@@ -326,6 +340,7 @@ class Session:
             conventions=tuple(self.conventions),
             out_of_domain=tuple(self.out_of_domain),
             not_shown=tuple(self.not_shown),
+            asked=tuple(self.asked),
             statistics=self.statistics,
             switches=dict(self.subject.switches),
             cases=self.cases,

@@ -98,7 +98,10 @@ class Convention:
 
 @dataclass(frozen=True)
 class CheckResult:
-    """All that a check of one target found. `ok` when nothing differs and nothing is suspicious."""
+    """All that a check of one target found. `ok` when nothing differs and nothing is suspicious.
+
+    asked: the kinds of fault that some input of this run was about; not_shown: what it could not have seen.
+    """
 
     target: str
     dtype: str
@@ -108,6 +111,7 @@ class CheckResult:
     conventions: tuple[Convention, ...] = ()
     out_of_domain: tuple[str, ...] = ()
     not_shown: tuple[str, ...] = ()
+    asked: tuple[str, ...] = ()
     statistics: dict[str, float] = field(default_factory=dict)
     switches: dict[str, str] = field(default_factory=dict)
     cases: int = 0
@@ -155,6 +159,8 @@ class CheckResult:
         if self.statistics:
             shown = ", ".join(f"{name} {value:.3g}" for name, value in self.statistics.items())
             lines += ["", f"statistics of error: {shown}"]
+        if self.asked:
+            lines += ["", f"kinds of fault asked about ({len(self.asked)}): {', '.join(self.asked)}"]
         if self.not_shown:
             lines += ["", "not shown by this run:", *(f"  {text}" for text in self.not_shown)]
         return "\n".join(lines)
@@ -176,6 +182,7 @@ class CheckResult:
             "conventions": [c.to_json() for c in self.conventions],
             "out_of_domain": list(self.out_of_domain),
             "not_shown": list(self.not_shown),
+            "asked": list(self.asked),
             "statistics": dict(self.statistics),
         }
 
@@ -205,6 +212,7 @@ def merged(results: list[CheckResult]) -> CheckResult:
         conventions=tuple(dict.fromkeys(c for r in results for c in r.conventions)),
         out_of_domain=tuple(dict.fromkeys(t for r in results for t in r.out_of_domain)),
         not_shown=tuple(dict.fromkeys(t for r in results for t in r.not_shown)),
+        asked=tuple(dict.fromkeys(k for r in results for k in r.asked)),
         statistics={f"{r.dtype} {n}": v for r in results for n, v in r.statistics.items()},
         switches=first.switches,
         cases=sum(r.cases for r in results),
