@@ -157,9 +157,9 @@ def certify(
     _check(tier, target, exp)
     for name, array in (("q", q), ("k", k), ("v", v)):
         if not isinstance(array, np.ndarray):
-            raise InputError(
-                f"{name} is a {type(array).__name__}: certificates take NumPy arrays, as numpy.asarray({name})"
-            )
+            kind = f"{type(array).__module__}.{type(array).__qualname__}"
+            mend = f"cupy.asnumpy({name})" if kind.startswith("cupy") else f"numpy.asarray({name})"
+            raise InputError(f"{name} is a {kind}: certificates are made on the host, from NumPy arrays, as {mend}")
     heads = split(q, k, v, spec, mask=mask, bias=bias, sink=sink, alibi_slopes=alibi_slopes, key_lengths=key_lengths)
     grad = _gradient_of(grad_output, heads)
     canaries.ensure(EXP_ULP)
