@@ -18,13 +18,14 @@ from derive.errors import DeriveError
 from derive.index import Facts, Ix
 from derive.powers import function, power, split_exponent
 from derive.ranges import count_binder, join, point_options, reduce_bounds, solve_equations, solve_free, undo_shift
-from derive.reduction import ORDERS, absorb
+from derive.reduction import ORDERS, absorb, lead_term
 from derive.signs import Environment, is_nonzero
 from derive.terms import Atom, Mono, Poly, Power, merged, wrap
 
 SignTest = Callable[[Poly, Environment, Facts], bool]
 _MOST_TERMS = 4000
 _MOST_STEPS = 40000
+_MOST_CLEARED = 12  # terms; beyond it multiplying out costs more than it ever showed
 
 
 class NotShown(DeriveError):
@@ -58,10 +59,9 @@ class Normaliser:
         form = self.normal(poly)
         if form.is_zero or self._zero_after_clearing(form, 0):
             return True
-        if not _has_denominator(form):
-            return False
-        others = (Normaliser(self.env, order) for order in ORDERS if order != self.order)
-        return any(other.normal(form).is_zero for other in others)
+        bases = _bases(form)
+        other = [o for o in ORDERS if any(lead_term(p, o) != lead_term(p, self.order) for p in bases)]
+        return any(Normaliser(self.env, order).normal(form).is_zero for order in other)
 
     def holds_in_all_cases(self, test: SignTest, poly: Poly, facts: Facts, depth: int = 4) -> bool:
         """A sign test on a normal form, tried in each case of its brackets on free indices if it fails as a whole."""
@@ -225,7 +225,7 @@ class Normaliser:
 
     def _zero_after_clearing(self, form: Poly, depth: int) -> bool:
         """Multiply by a denominator that is never zero, and look again: the rest of "common denominators"."""
-        if depth >= 3 or len(form.terms) > 60:
+        if depth >= 3 or len(form.terms) > _MOST_CLEARED:
             return False
         for atom in _denominators(form):
             if is_nonzero(atom.parts[0], self.env, self.env.facts):
@@ -251,8 +251,10 @@ def _times_base(form: Poly, atom: Atom) -> Poly:
     return Poly(total)
 
 
-def _has_denominator(form: Poly) -> bool:
-    return any(a.kind == "pow" and p < 0 for m, _ in form.terms for a, p in m.factors)
+def _bases(form: Poly) -> list[Poly]:
+    """What the terms of a sum are divided by, where it isn't a product."""
+    found = {a.key: a.parts[0] for m, _ in form.terms for a, p in m.factors if a.kind == "pow" and p < 0}
+    return [found[k] for k in sorted(found)]
 
 
 def _denominators(form: Poly) -> Iterable[Atom]:
