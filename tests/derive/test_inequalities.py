@@ -1,5 +1,6 @@
 """Signs from structure, and the certificates built on them: what is shown, and what must not be."""
 
+import random
 from typing import Any
 
 import pytest
@@ -7,6 +8,7 @@ import sympy
 
 from derive.assumptions import AtLeast, Defined, Distinct, InRange, Ordered, Positive, ZeroOne
 from derive.inequalities import Context, Sign, minimum, nonempty, positive_denominators, sign
+from derive.intervals import refute
 from derive.language import array, index, scalar, size, total
 from derive.rules import check_step
 from derive.step import Step
@@ -174,3 +176,51 @@ def test_a_false_bound_is_refuted_with_a_witness() -> None:
 
 def test_other_relations_are_not_this_rules() -> None:
     assert check_step(step(x[i], x[i], None, "=")).kind is Kind.UNKNOWN
+
+
+def random_expression(rng: random.Random, depth: int, scope: tuple[Any, ...]) -> Any:
+    """Something whose sign may or may not follow from its structure: subtractions and odd powers among squares."""
+    leaves = ("entry", "mask", "delta", "one", "scalar", "index")
+    nodes = ("square", "exp", "sum", "triangle", "add", "subtract", "mul", "apart", "quotient", "gap", "cube", "root")
+    kind = rng.choice((*nodes, "entry") if depth else leaves)
+    at = rng.choice(scope)
+
+    def below(*more: Any) -> Any:
+        return random_expression(rng, depth - 1, (*scope, *more))
+
+    fresh = index(f"b{depth}{rng.randrange(10**6)}")
+    return {
+        "entry": lambda: x[at],
+        "mask": lambda: keep[at],
+        "delta": lambda: delta(at, rng.choice(scope)),
+        "one": lambda: sympy.Integer(rng.choice((1, 2, -1))),
+        "scalar": lambda: rng.choice((s, positive)),
+        "index": lambda: at,
+        "square": lambda: below() ** 2,
+        "exp": lambda: exp(x[at] * rng.choice((1, -1))),
+        "sum": lambda: total(below(fresh), fresh, n),
+        "triangle": lambda: sympy.Sum(below(fresh), (fresh, 0, at)),
+        "add": lambda: below() + below(),
+        "subtract": lambda: below() - below(),
+        "mul": lambda: below() * below(),
+        "apart": lambda: (1 - delta(at, rng.choice(scope))) * below(),
+        "quotient": lambda: below() / (1 + x[at] ** 2),
+        "gap": lambda: exp(x[at]) - exp(x[at] - rng.choice((positive, s, s**2))),
+        "cube": lambda: below() ** 3,
+        "root": lambda: sympy.sqrt(x[at] ** 2 + 1) * below(),
+    }[kind]()
+
+
+def test_no_sign_is_claimed_that_intervals_refute() -> None:
+    """Three hundred random expressions: whatever is said to be ≥ 0 or > 0 is so wherever it is looked at."""
+    rng = random.Random(20260801)
+    claimed = {Sign.POSITIVE: 0, Sign.NONNEGATIVE: 0, Sign.UNKNOWN: 0}
+    for _ in range(300):
+        expr = sympy.sympify(random_expression(rng, rng.randint(1, 3), (i, a)))
+        conditions = (*BASE, InRange(a, 0, n - 1))
+        answer = sign(expr, Context(conditions, frozenset({i, a})))
+        claimed[answer] += 1
+        if answer is not Sign.UNKNOWN:
+            relation = "<" if answer is Sign.POSITIVE else "<="
+            assert refute(sympy.Integer(0), expr, relation, conditions, draws=12) is None, f"{expr} is no {answer.name}"
+    assert all(count >= 30 for count in claimed.values()), claimed
