@@ -137,7 +137,8 @@ def exp64(x: Any, out: F64 | None = None) -> F64:
     w1, w2 = np.empty_like(flat), np.empty_like(flat)
     exp_pair(flat, np.zeros_like(flat), w1, w2, Work(flat.shape), None)
     high, low = w1.reshape(x.shape), w2.reshape(x.shape)
-    got = np.where(far, high * high + 2 * high * low, high)
+    square, rest = two_product(high, high)
+    got = np.where(far, square + (rest + 2 * high * low), high)
     if out is None:
         return got
     out[...] = got

@@ -259,10 +259,10 @@ def _softcap(p: Prepared, s: F64) -> tuple[F64, F64]:
     assert cap is not None
     t = s / cap
     sign = np.sign(t)
-    y = p.settings.exp(np.minimum(2 * np.abs(t), 700.0))
-    t = sign * (1.0 - 2.0 / (y + 1.0))
+    y = p.settings.exp(-2 * np.abs(t))
+    t = sign * (1.0 - 2.0 * y / (1.0 + y))
     np.multiply(t, cap, out=s)
-    return 1.0 - t * t, np.full(len(s), cap * (p.eps / 2 + 8 * U) + 2 * ETA)
+    return 1.0 - t * t, np.full(len(s), cap * (p.eps / 2 + 8 * U + 4 * LEAST_NORMAL) + 2 * ETA)
 
 
 def _tree_sums(full: F64, first: int, last: int, block: int) -> F64:
