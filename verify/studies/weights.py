@@ -1,9 +1,9 @@
 """A real transformer's heads: how spread their scores are, what the laws say, and how concentrated the rows get.
 
 Guarantees: per head and text, the mean over queries of the variance over keys is measured on the n×n scores and
-compared with the exact identity scale²·tr(M_q Σ_k) (M_q the second moment of the queries, Σ_k the covariance of the
-keys) within a worst-case rounding bound derived in `rounding_bound`; what independent isotropic components would
-give is shown beside it, and its share, with intervals that resample whole texts.
+compared with the claim variance.any_data, scale²·tr(M_q Σ_k) (M_q the second moment of the queries, Σ_k the covariance
+of the keys), within a worst-case rounding bound derived in `rounding_bound`; what independent isotropic components
+would give is shown beside it, and its share, with intervals that resample whole texts.
 Does not: claim that trained weights follow the isotropic law; it measures how far they are from it.
 
 The identity is algebra, so it holds for any data: a failure means that a product, a variance or a reader is wrong.
@@ -14,7 +14,9 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -28,6 +30,7 @@ from verify.studies.study import Cell, StudyResult, Table, Test
 
 Array = npt.NDArray[np.float64]
 UNIT = 2.0**-53
+CLAIM = "variance.any_data"
 # Rows count as saturated when ‖J‖_F is below this.
 SATURATED = 0.01
 MEASURES = (
@@ -71,7 +74,7 @@ def study_weights(
     return StudyResult(
         name="weights",
         title=f"Scores of a real model: {read.name} ({read.layout}, {read.layers} layers of {read.heads} heads)",
-        claims=(),
+        claims=(CLAIM,),
         command="attnproof study weights" + (f" --model {model.name}" if model else ""),
         seed=seed,
         points=(),
@@ -101,8 +104,7 @@ def _measure(layer: Heads, h: int) -> _Head:
     measured = float(row_variance(layer.scores()[h]).mean())
     mean_q = q.mean(axis=0)
     spread_q, spread_k = np.cov(q.T, bias=True), np.cov(k.T, bias=True)
-    moment = q.T @ q / len(q)
-    identity = scale**2 * float((moment * spread_k).sum())
+    identity = scale**2 * _identity()(Q=q, K=k)
     isotropic = scale**2 * float(np.trace(spread_q) * np.trace(spread_k)) / q.shape[1]
     alignment = scale**2 * float((spread_q * spread_k).sum()) - isotropic
     shift = scale**2 * float(mean_q @ spread_k @ mean_q)
@@ -123,19 +125,30 @@ def _measure(layer: Heads, h: int) -> _Head:
     return _Head(numbers, abs(measured - identity) / rounding_bound(q, k, scale))
 
 
+@cache
+def _identity() -> Any:
+    """The right side of the claim as a function of Q and K: tr(M_q Σ_k), without the scale."""
+    import derive
+    from compute.functions import function_from
+    from derive.printing.tree import operation_tree
+
+    return function_from(operation_tree(derive.claim(CLAIM)))
+
+
 def rounding_bound(q: Array, k: Array, scale: float) -> float:
     """How far the two float64 routes to the row variance may lie apart, with u = 2^-53 and B = scale·max‖q‖·max‖k‖.
 
     Scores: each within (d+2)u·B (any-order dot product, Cauchy and Schwarz, one scaling), so deviations from a row
     mean, at most 2B, are within 2(d+2)u·B + (n+2)u·B·2, squares and their mean within
-    2·2B·(2(d+2) + 2(n+2))u·B + (n+2)u·4B². Identity: M_q and Σ_k are sums of n terms, their entrywise product one of
-    d² terms, Σ_ab|M_ab||Σ_ab| ≤ ‖M‖_F‖Σ‖_F ≤ 4·max‖q‖²max‖k‖², so within (d² + 2n + (n+4)·4 + 8)u·4B². The sum of
-    both, with second-order terms covered by the last factor.
+    2·2B·(2(d+2) + 2(n+2))u·B + (n+2)u·4B². Identity: M_q, the second moment of the keys and the product of their means
+    are sums of n terms, within (n+1)u, (n+1)u and (2n+3)u; the entrywise product is a sum of d² terms; in absolute
+    values it is at most ‖M_q‖_F·2·max‖k‖² ≤ 2B²: within 2(d² + 4n + 10)u·B². Twice that is taken, and the last factor
+    covers second-order terms.
     """
     n, d = k.shape[0], q.shape[1]
     top = scale * math.sqrt(float((q * q).sum(axis=1).max()) * float((k * k).sum(axis=1).max()))
     direct = 8 * ((d + 2) + (n + 2)) + 4 * (n + 2)
-    traced = 4 * (d * d + 6 * n + 24)
+    traced = 4 * (d * d + 4 * n + 10)
     return (direct + traced) * UNIT * top**2 * (1 + 1e-9) + 1e-300
 
 
