@@ -130,6 +130,39 @@ TRUE: dict[str, tuple[Any, Any, tuple[Any, ...]]] = {
 }
 
 
+T4 = array("T", size("N"), size("h"), n, m)
+DIRECTION = array("U", n)
+b4, h4, c4 = index("e"), index("g"), index("c")
+ANY_RANK = (InRange(b4, 0, size("N") - 1), InRange(h4, 0, size("h") - 1), InRange(c4, 0, m - 1), IN[i], IN[a])
+TRUE |= {
+    "batch and heads": (
+        total(exp(T4[b4, h4, i, j]) / total(exp(T4[b4, h4, i, l]), l, m), j, m),
+        1,
+        (*ANY_RANK, AtLeast(m, 1)),
+    ),
+    "gradient at rank four": (
+        Diff(total(total(T4[b4, h4, i, j] ** 2, j, m), i, n), T4[b4, h4, a, c4]),
+        2 * T4[b4, h4, a, c4],
+        ANY_RANK,
+    ),
+    "vector-Jacobian product": (
+        Diff(total(y[i] * exp(x[i]) / ROW, i, n), x[a]),
+        exp(x[a]) / ROW * (y[a] - total(y[i] * exp(x[i]) / ROW, i, n)),
+        (IN[a],),
+    ),
+    "Jacobian-vector product": (
+        total(Diff(exp(x[i]) / ROW, x[k]) * DIRECTION[k], k, n),
+        exp(x[i]) / ROW * (DIRECTION[i] - total(DIRECTION[k] * exp(x[k]) / ROW, k, n)),
+        (IN[i],),
+    ),
+    "Hessian-vector product": (
+        Diff(total(Diff(log(ROW), x[k]) * DIRECTION[k], k, n), x[a]),
+        exp(x[a]) / ROW * (DIRECTION[a] - total(DIRECTION[k] * exp(x[k]) / ROW, k, n)),
+        (IN[a],),
+    ),
+}
+
+
 @pytest.mark.parametrize("name", TRUE)
 def test_true_statements_are_proved(name: str) -> None:
     lhs, rhs, assumptions = TRUE[name]
