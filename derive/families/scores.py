@@ -74,7 +74,7 @@ def _bilinear() -> Claim:
     between = total(W_Q[p, c] * W_K[q, c], c, d_k)
     return derivation(
         "scores.bilinear",
-        ("S = X W^Q (W^K)ᵀ Xᵀ", "S = X W^Q (W^K)ᵀ Xᵀ"),
+        ("Scores as a bilinear form: S = X W^Q (W^K)ᵀ Xᵀ", "双線形形式としてのスコア:S = X W^Q (W^K)ᵀ Xᵀ"),
         (
             layer.S[i, j],
             total(total(X[i, p] * W_Q[p, c], p, d_model) * total(X[j, q] * W_K[q, c], q, d_model), c, d_k),

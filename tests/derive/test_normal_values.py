@@ -20,7 +20,7 @@ from derive.language import Diff, array, index, scalar, size, total
 from derive.terms import Atom, Mono, Poly
 from tests.derive.identities import CONDITIONS, falsehood, identity
 
-REACH = range(-2, 7)  # wider than any range at the sizes below
+REACH = range(-3, 11)  # wider than any range at the sizes below
 Values = dict[str, int | float]
 
 
