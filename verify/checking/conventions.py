@@ -49,7 +49,7 @@ def conventions(setting: Setting, ask: Ask) -> Iterator[Met]:
         empty_rows,
         lowest_rows,
         behind_mask,
-        masked_beside_lowest,
+        masked_beside_low,
         group_order,
         window_ends,
         softcap_order,
@@ -198,16 +198,17 @@ def behind_mask(setting: Setting, ask: Ask) -> Iterator[Met]:
             yield _met(setting, "behind-mask", call, kind, got, label=f" ({way})", value=met)
 
 
-def masked_beside_lowest(setting: Setting, ask: Ask) -> Iterator[Met]:
-    """A valid score near the lowest finite number beside a masked key."""
+def masked_beside_low(setting: Setting, ask: Ask) -> Iterator[Met]:
+    """A very low valid score beside a masked key of score 0: a mask imitated by a finite fill lets that key win."""
     if not setting.can("mask"):
         return
-    low = 0.875 * _lowest(setting)
-    call = direct(setting, [low, 0.0], [1.0, 5.0], mask=np.array([[[[True, False]]]]))
-    value = _first(ask(call))
-    if value is not None:
-        got = "a masked key is left out" if abs(value - 1) < 0.02 else f"a masked key can outweigh it ({value:.4g})"
-        yield Met(Convention(f"masking, beside a score of {low:.3g}", got))
+    lows = [0.875 * _lowest(setting)] if setting.dtype == "float16" else [-(2.0**34), 0.875 * _lowest(setting)]
+    for low in lows:
+        call = direct(setting, [low, 0.0], [1.0, 5.0], mask=np.array([[[[True, False]]]]))
+        value = _first(ask(call))
+        if value is not None:
+            got = "a masked key is left out" if abs(value - 1) < 0.02 else f"a masked key can outweigh it ({value:.4g})"
+            yield Met(Convention(f"masking, beside a score of {low:.3g}", got))
 
 
 def group_order(setting: Setting, ask: Ask) -> Iterator[Met]:
