@@ -330,3 +330,14 @@ def test_minilm_shows_its_japanese_and_agrees() -> None:
     assert found.outcome == "agrees"
     assert "unknown" in found.notes[0]
     assert found.data["cube"].shape[:3] == (12, 6, 12)
+
+
+def test_every_observable_that_a_claim_names_can_be_measured() -> None:
+    import derive
+    from compute import sampling
+    from compute.observables import OBSERVABLES
+
+    named = {one.observable for one in derive.claims()} - {None}
+    assert named
+    # An observable of rows, or an estimator of the Monte Carlo engine.
+    assert {name for name in named if name not in OBSERVABLES and not hasattr(sampling, str(name))} == set()
