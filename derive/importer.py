@@ -8,8 +8,7 @@ Does not: trust anything read off the expression that SymPy may have cancelled; 
 
 from __future__ import annotations
 
-import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from fractions import Fraction
 from typing import Any
 
@@ -25,13 +24,15 @@ from derive.assumptions import (
     ZeroOne,
 )
 from derive.calculus import derivative
+from derive.entries import array_names, replace_entries
 from derive.errors import DeriveError, StatementError
 from derive.index import Facts, Ix
 from derive.language import Diff
+from derive.leaves import Leaves, Scope, base_name
 from derive.normal import Normaliser
 from derive.powers import split_content
 from derive.signs import Environment, Pattern, is_nonnegative, is_nonzero, is_positive
-from derive.terms import Atom, Mono, Poly, Power, fresh, wrap
+from derive.terms import Atom, Mono, Poly, Power, fresh
 
 FUNCTIONS = {
     sympy.tanh: "tanh",
@@ -47,15 +48,13 @@ FUNCTIONS = {
 }
 # '!' can't occur in a name that comes from outside.
 _CONSTANTS = {sympy.pi: "!pi", sympy.E: "!e", sympy.EulerGamma: "!euler_gamma"}
-_NAME = re.compile(r"[^\W\d][\w'^]*\Z")
-Scope = Mapping[Any, Ix]
 
 
 class Unestablished(DeriveError):
     """A condition that the statement needs isn't among its assumptions; the message says which to state."""
 
 
-class Importer:
+class Importer(Leaves):
     """Reads statements under one list of assumptions.
 
     opaque: names of defined arrays to keep as they are, where a lemma speaks of them; all others are unfolded.
@@ -68,21 +67,20 @@ class Importer:
     ) -> None:
         self.assumptions = tuple(assumptions)
         self.opaque = frozenset(opaque)
-        self.symbols: dict[str, Any] = {}
-        self.arrays: dict[str, Any] = {}
-        self.ranged: dict[Any, tuple[Any, Any]] = {}
+        ranged: dict[Any, tuple[Any, Any]] = {}
         self.definitions: dict[str, Defined] = {}
         self._bodies: dict[tuple[str, frozenset[str]], tuple[tuple[str, ...], Poly]] = {}
         for a in self.assumptions:
             if isinstance(a, InRange):
-                self.ranged[a.index] = (a.lower, a.upper)
+                ranged[a.index] = (a.lower, a.upper)
             elif isinstance(a, Defined):
-                self.definitions[_base_name(a.array)] = a
-        self.env = Environment(
+                self.definitions[base_name(a.array)] = a
+        env = Environment(
             positive=frozenset(_CONSTANTS.values()),
-            zero_one=frozenset(_base_name(a.array) for a in self.assumptions if isinstance(a, ZeroOne)),
+            zero_one=frozenset(base_name(a.array) for a in self.assumptions if isinstance(a, ZeroOne)),
         )
-        self.normaliser = Normaliser(self.env)
+        super().__init__(env, ranged)
+        self.normaliser = Normaliser(env)
         sides = [sympy.sympify(side, strict=True) for side in statement]
         self._fixed = frozenset().union(*(side.free_symbols for side in sides))
         self._read_bounds()
@@ -117,7 +115,7 @@ class Importer:
         for a in stated:
             expr = sympy.sympify(a.expr, strict=True)
             if isinstance(expr, sympy.Symbol):
-                self._symbol_name(expr)
+                self.symbol_name(expr)
                 self.env.positive |= {expr.name}
         for a in stated:
             expr = sympy.sympify(a.expr, strict=True)
@@ -137,14 +135,6 @@ class Importer:
             found = (poly, rest) if all(set(names) <= p.free for p in (poly, rest)) else (poly,)
             self.env.patterns += [Pattern(p, names, tuple(bounds), different) for p in found]
 
-    @property
-    def facts(self) -> Facts:
-        """What is known of the free variables: the assumptions, and that sizes are not negative."""
-        sizes = [Ix.var(n) for n, s in self.symbols.items() if s.is_integer and s.is_nonnegative]
-        sizes += [Ix.var(n).plus(-1) for n, s in self.symbols.items() if s.is_integer and s.is_positive]
-        self.env.facts = self.env.facts.given(sizes)
-        return self.env.facts
-
     # ---- expressions ----------------------------------------------------------------------------------------------
 
     def statement(self, expr: Any) -> Poly:
@@ -152,21 +142,6 @@ class Importer:
         expr = sympy.sympify(expr, strict=True)
         self._declare(expr)
         return self.unfold(self.term(expr, {}, self.facts), self.opaque)
-
-    def declare(self, *exprs: Any) -> None:
-        """Meet the symbols of several expressions before any of them is read."""
-        for expr in exprs:
-            self._declare(sympy.sympify(expr, strict=True))
-
-    def _declare(self, expr: Any) -> None:
-        """Meet all free symbols first, so that every size is known not to be negative from the start."""
-        for symbol in sorted(getattr(expr, "free_symbols", ()), key=str):
-            if isinstance(symbol, sympy.Symbol) and symbol.is_integer and symbol.is_nonnegative:
-                self._symbol_name(symbol)
-        for base in expr.atoms(sympy.IndexedBase) if isinstance(expr, sympy.Basic) else ():
-            for extent in base.shape or ():
-                for symbol in extent.free_symbols:
-                    self._symbol_name(symbol)
 
     def term(self, expr: Any, scope: Scope, facts: Facts) -> Poly:
         """A SymPy expression as terms; scope maps bound index symbols to index expressions."""
@@ -177,9 +152,9 @@ class Importer:
         if expr.is_Float:
             raise StatementError(f"{expr} is a rounded number: write it as a Rational or a symbol")
         if isinstance(expr, sympy.Symbol):
-            return Poly.of_index(scope[expr]) if expr in scope else self._symbol(expr)
+            return Poly.of_index(scope[expr]) if expr in scope else self.symbol(expr)
         if isinstance(expr, sympy.Indexed):
-            return self._entry(expr, scope, facts)
+            return self.entry(expr, scope, facts)
         handler = self._handlers().get(type(expr)) or self._handlers().get(expr.func)
         if handler is not None:
             return handler(expr, scope, facts)
@@ -333,12 +308,12 @@ class Importer:
         entry = expr.entry
         inside = self.term(expr.expr, scope, facts)
         if isinstance(entry, sympy.Symbol) and not entry.is_integer:
-            self._symbol_name(entry)
+            self.symbol_name(entry)
             return derivative(self.unfold(inside, self.opaque), entry.name, None, self)
         if not isinstance(entry, sympy.Indexed):
             raise StatementError(f"{expr} differentiates by {entry}: name an entry of an array, or a scalar")
-        indices = self._indices(entry, scope, facts)
-        name = _base_name(entry.base)
+        indices = self.indices(entry, scope, facts)
+        name = base_name(entry.base)
         if name in self.env.zero_one:
             raise StatementError(f"{expr} differentiates by {name}, whose entries are only 0 or 1")
         kept = self.unfold(inside, self.opaque | {name})
@@ -349,83 +324,6 @@ class Importer:
         known = self.facts.given(bounds)
         if not is_positive(self.normaliser.normal(self.unfold(base, frozenset()), known), self.env, known):
             raise Unestablished("a root is differentiated whose base is not known to be positive: state Positive(…)")
-
-    # ---- leaves ---------------------------------------------------------------------------------------------------
-
-    def _symbol_name(self, symbol: Any) -> str:
-        known = self.symbols.setdefault(symbol.name, symbol)
-        if known != symbol:
-            raise StatementError(f"two different symbols are named {symbol.name}: give each a name of its own")
-        _check_name(symbol.name)
-        if symbol.name in self.arrays:
-            raise StatementError(f"a symbol and an array are both named {symbol.name}: rename one")
-        if symbol.is_positive and not symbol.is_integer:
-            self.env.positive |= {symbol.name}
-        elif symbol.is_nonzero and not symbol.is_integer:
-            self.env.nonzero |= {symbol.name}
-        return str(symbol.name)
-
-    def _symbol(self, symbol: Any) -> Poly:
-        self._check_bound(symbol, symbol)
-        if not symbol.is_real:
-            raise StatementError(f"the symbol {symbol} is not real: make it with scalar(), size() or index()")
-        return Poly.atom(Atom("var", self._symbol_name(symbol)))
-
-    def _check_bound(self, symbol: Any, where: Any) -> None:
-        if symbol.is_integer and not symbol.is_nonnegative and symbol not in self.ranged:
-            raise StatementError(f"unbound index {symbol} in {where}: sum over it, or state InRange({symbol}, …)")
-
-    def ix(self, expr: Any, scope: Scope, where: Any) -> Ix:
-        """An index expression: an integer polynomial in indices and sizes."""
-        if expr.is_Integer:
-            return Ix.const(int(expr))
-        if isinstance(expr, sympy.Symbol):
-            if expr in scope:
-                return scope[expr]
-            if not expr.is_integer:
-                raise StatementError(f"{expr} is used as an index in {where} and is not an integer")
-            self._check_bound(expr, where)
-            return Ix.var(self._symbol_name(expr))
-        if expr.is_Add:
-            total = Ix(())
-            for a in expr.args:
-                total = total + self.ix(a, scope, where)
-            return total
-        if expr.is_Mul or (expr.is_Pow and expr.exp.is_Integer and expr.exp > 0):
-            factors = expr.args if expr.is_Mul else [expr.base] * int(expr.exp)
-            product = Ix.const(1)
-            for a in factors:
-                product = product.times(self.ix(a, scope, where))
-            return product
-        raise StatementError(f"unsupported index {expr} in {where}: indices are integer polynomials")
-
-    def _indices(self, expr: Any, scope: Scope, facts: Facts) -> tuple[Ix, ...]:
-        base = expr.base
-        shape = base.shape
-        name = _base_name(base)
-        if shape is None:
-            raise StatementError(f"the array {name} in {expr} has no shape: make it with array(name, sizes…)")
-        _check_name(name)
-        known = self.arrays.setdefault(name, base)
-        if known != base or name in self.symbols:
-            raise StatementError(f"two different things are named {name}: give each a name of its own")
-        if len(shape) != len(expr.indices):
-            raise StatementError(f"{expr} has {len(expr.indices)} indices, and {name} has {len(shape)} axes")
-        found = []
-        extents = [self.ix(sympy.sympify(extent, strict=True), {}, base) for extent in shape]
-        local = facts.given(self.facts.bounds)
-        for value, extent, size in zip(expr.indices, extents, shape, strict=True):
-            place = self.ix(value, scope, expr)
-            if not (local.implies(place) and local.implies((extent - place).plus(-1))):
-                raise StatementError(
-                    f"mixed sizes: index {value} of {expr} is not known to lie in 0 … {size - 1}; "
-                    "check the range of the index against the shape of the array"
-                )
-            found.append(place)
-        return tuple(found)
-
-    def _entry(self, expr: Any, scope: Scope, facts: Facts) -> Poly:
-        return Poly.atom(Atom("at", _base_name(expr.base), self._indices(expr, scope, facts)))
 
     # ---- definitions ----------------------------------------------------------------------------------------------
 
@@ -452,53 +350,3 @@ class Importer:
         if not wanted:
             return poly
         return replace_entries(poly, {name: self.definition(name, keep) for name in wanted})
-
-
-def _check_name(name: str) -> None:
-    if not _NAME.match(name):
-        raise StatementError(f"{name!r} is no name here: use letters, digits, _ and ' after a first letter")
-
-
-def _base_name(base: Any) -> str:
-    return str(getattr(base, "label", base))
-
-
-def array_names(poly: Poly) -> frozenset[str]:
-    """Names of all arrays in a sum, at any depth."""
-    known = poly.__dict__.get("arrays")
-    if known is None:
-        found: set[str] = set()
-        for m, _ in poly.terms:
-            for a, _ in m.factors:
-                if a.kind == "at":
-                    found.add(a.name)
-                for p in a.parts:
-                    found |= array_names(p)
-            if m.argument:
-                found |= array_names(m.argument)
-        known = poly.__dict__["arrays"] = frozenset(found)
-    return known
-
-
-def replace_entries(poly: Poly, bodies: Mapping[str, tuple[tuple[str, ...], Poly]]) -> Poly:
-    """Array entries replaced by their definitions, inside powers and functions too, capture avoided."""
-    if not array_names(poly) & bodies.keys():
-        return poly
-    total = Poly({})
-    for m, c in poly.terms:
-        product = Poly.const(c)
-        plain: list[tuple[Atom, Power]] = []
-        for a, p in m.factors:
-            if a.kind == "at" and a.name in bodies:
-                names, body = bodies[a.name]
-                value = body.substitute(dict(zip(names, a.indices, strict=True)))
-                whole = p.denominator == 1 and p > 0
-                product = product.times(value.power(int(p)) if whole else Poly.atom(Atom("pow", parts=(value,)), p))
-            elif a.parts:
-                plain.append((Atom(a.kind, a.name, a.indices, tuple(replace_entries(x, bodies) for x in a.parts)), p))
-            else:
-                plain.append((a, p))
-        argument = replace_entries(m.argument, bodies) if m.argument else None
-        frame = Mono((), m.bounds, m.equations, plain, argument)
-        total = total + wrap(frame, m.binders, product)
-    return total
