@@ -88,7 +88,7 @@ def prove(
         return _only_refute(lhs, rhs, relation, conditions)
     first = first_checker(lhs, rhs, conditions, opaque=opaque)
     if first.missing:
-        return Verdict.unknown(first.reason)
+        return _refute(lhs, rhs, "=", conditions) or Verdict.unknown(first.reason)
     return _combine(first, lhs, rhs, conditions)
 
 
