@@ -77,6 +77,13 @@ def timed(run: Callable[[], Any], least: float = 0.2, rounds: int = 5) -> tuple[
     return sorted(times)[len(times) // 2], result
 
 
+def against(base: Callable[[], Any], run: Callable[[], Any], rounds: int) -> tuple[float, float, Any]:
+    """(time of run over time of base, seconds of run, its result), the two in turn, so that both see the same load."""
+    pairs = [(timed(base, 0.1, 1)[0], *timed(run, 0.1, 1)) for _ in range(rounds)]
+    first, second = (sorted(p[i] for p in pairs)[rounds // 2] for i in (0, 1))
+    return second / first, second, pairs[-1][2]
+
+
 def relative(e: Any) -> float:
     return float(np.max(e.rad) / np.abs(e.mid).max())
 
@@ -114,14 +121,16 @@ def mpmath_seconds(d: int, n: int) -> float:
     return (time.process_time() - start) * (n / small) ** 2
 
 
-def torch_seconds(q: Any, k: Any, v: Any) -> float | None:
+def torch_times(q: Any, k: Any, v: Any, rounds: int) -> float | None:
+    """Time of torch's scaled_dot_product_attention in float64 over plain NumPy's; None where it isn't installed."""
     try:
         import torch
     except ImportError:
         return None
     torch.set_num_threads(1)
     arrays = [torch.from_numpy(x)[None, None] for x in (q, k, v)]
-    return timed(lambda: torch.nn.functional.scaled_dot_product_attention(*arrays))[0]
+    sdpa = torch.nn.functional.scaled_dot_product_attention
+    return against(lambda: plain(q, k, v), lambda: sdpa(*arrays), rounds)[0]
 
 
 def cell(n: int, d: int) -> dict[str, Any]:
@@ -131,7 +140,7 @@ def cell(n: int, d: int) -> dict[str, Any]:
     rounds = 3 if n >= 4096 else 5
     base, _ = timed(lambda: plain(q, k, v), rounds=rounds)
     row: dict[str, Any] = {"n": n, "d": d, "plain_ms": base * 1e3}
-    row["tiled"] = timed(lambda: tiled(q, k, v), rounds=rounds)[0] / base
+    row["tiled"] = against(lambda: plain(q, k, v), lambda: tiled(q, k, v), rounds)[0]
     for name, options in (
         ("norm", {"tier": "norm"}),
         ("to_1e-12", {"target": 1e-12}),
@@ -139,16 +148,18 @@ def cell(n: int, d: int) -> dict[str, Any]:
         ("float32_rounded", {"target": "f32"}),
         ("tier2", {"tier": "tight"}),
     ):
-        seconds, got = timed(lambda options=options: certify(q, k, v, **options), rounds=rounds)
-        row[name] = {"times": seconds / base, "ms": seconds * 1e3, "radius": relative(got.output)}
+        times, seconds, got = against(
+            lambda: plain(q, k, v), lambda options=options: certify(q, k, v, **options), rounds
+        )
+        row[name] = {"times": times, "ms": seconds * 1e3, "radius": relative(got.output)}
         if "target" in options:
             row[name]["undecided"] = got.undecided
-    both, _ = timed(lambda: plain_both(q, k, v, go), rounds=rounds)
-    seconds, got = timed(lambda: certify(q, k, v, grad_output=go, tier="norm"), rounds=rounds)
+    times, seconds, got = against(
+        lambda: plain_both(q, k, v, go), lambda: certify(q, k, v, grad_output=go, tier="norm"), rounds
+    )
     widths = {name: relative(getattr(got, name)) for name in ("output", "dq", "dk", "dv")}
-    row["backward"] = {"plain_ms": both * 1e3, "times": seconds / both, "radius": widths}
-    torch_time = torch_seconds(q, k, v)
-    row["torch"] = None if torch_time is None else torch_time / base
+    row["backward"] = {"ms": seconds * 1e3, "times": times, "radius": widths}
+    row["torch"] = torch_times(q, k, v, rounds)
     arb_time = arb_seconds(q, k, v, n if n <= 64 else 8)
     row["arb_seconds"] = arb_time
     row["arb_over_norm"] = None if arb_time is None else arb_time / (row["norm"]["ms"] / 1e3)
