@@ -121,6 +121,17 @@ def gradcheck(function: Any, backward: Any, dtype: str) -> bool:
     return True
 
 
+HEAD = """# Checks side by side
+
+Written by `python benchmarks/checking.py --alarms 400 --write`.
+
+Each rule runs on its own kind of inputs and at its own tolerance; the subjects are the faulty and the correct
+implementations of `tests/verify`. The first lines of a dtype ask the faults that a call f(q, k, v) alone can show;
+"every fault" are all of that dtype, masks, variants and gradients among them, which only `attnproof check` asks.
+
+"""
+
+
 class Shown(list[str]):
     """Lines that are printed as they come."""
 
@@ -238,8 +249,7 @@ def main() -> None:
         lines.append("")
         lines.append(line)
     if args.write:
-        head = "# Checks side by side\n\nWritten by `python benchmarks/checking.py --alarms 400 --write`.\n\n"
-        (Path(__file__).parent / "checking.md").write_text(head + "\n".join(lines) + "\n", encoding="utf-8")
+        (Path(__file__).parent / "checking.md").write_text(HEAD + "\n".join(lines) + "\n", encoding="utf-8")
 
 
 if __name__ == "__main__":
