@@ -41,9 +41,12 @@ class Enclosure:
     def contains(self, y: Any) -> NDArray[np.bool_]:
         """Where the float y could be the exact value: |y − (mid + low)| ≤ rad, decided without rounding.
 
-        A True is certain or within one rounding of the radius's edge; a False is certain.
+        A True is certain or within one rounding of the radius's edge; a False is certain. Nothing is broadcast:
+        InputError for another shape.
         """
         y = np.asarray(y, dtype=np.float64)
+        if y.shape != self.mid.shape:
+            raise InputError(f"the value has shape {y.shape}, the enclosure {self.mid.shape}: expected one shape")
         with np.errstate(invalid="ignore", over="ignore"):
             gap = np.abs(y - self.mid)
             low = 0.0 if self.low is None else np.abs(self.low)

@@ -36,11 +36,17 @@ _HOMES = {
 }
 
 
+# Modules that are part of the public face, loaded when first named.
+_MODULES = ("assumptions", "language", "moments", "oracle")
+
+
 def __getattr__(name: str) -> Any:
     if name in _HOMES:
         return getattr(importlib.import_module(_HOMES[name]), name)
+    if name in _MODULES:
+        return importlib.import_module(f"derive.{name}")
     raise AttributeError(f"module 'derive' has no attribute {name!r}")
 
 
 def __dir__() -> list[str]:
-    return sorted([*globals(), *_HOMES])
+    return sorted([*globals(), *_HOMES, *_MODULES])

@@ -92,7 +92,7 @@ def expect(
     if observable != "overlap" and correlation is not None:
         raise StatementError(f"{observable} is a number of one row: correlation belongs to overlap")
     if (sigma is None) == (d_k is None):
-        raise StatementError("give either sigma (Gaussian scores) or d_k (scores of a random query), not both")
+        raise StatementError("expected exactly one of sigma (Gaussian scores) and d_k (scores of a random query)")
     if sigma is not None:
         if scale is not None or d_model is not None:
             raise StatementError("scale and d_model belong to d_k; with sigma the scores' deviation is already given")

@@ -17,13 +17,13 @@ from typing import Any
 import sympy
 
 from derive import intervals, modular
-from derive.assumptions import Distinct, InRange
+from derive.assumptions import Assumption, Distinct, InRange
 from derive.errors import CheckersDisagree, DeriveError, StatementError
 from derive.importer import Importer, Unestablished
 from derive.language import Diff
 from derive.normal import NotShown
 from derive.rules import rule
-from derive.step import Relation, Step
+from derive.step import RELATIONS, Relation, Step
 from derive.verdict import Verdict
 
 
@@ -82,14 +82,30 @@ def prove(
     >>> first_checker(total(x[i], i, n) ** 2, total(total(x[i] * x[j], i, n), j, n)).zero
     True
     """
-    lhs, rhs = sympy.sympify(lhs, strict=True), sympy.sympify(rhs, strict=True)
+    lhs, rhs = _expression(lhs), _expression(rhs)
     conditions = tuple(assumptions)
+    for one in conditions:
+        if not isinstance(one, Assumption):
+            raise StatementError(
+                f"assumption {one!r} is a {type(one).__name__}: expected one of derive.assumptions, as "
+                "InRange(i, 0, n - 1) or AtLeast(n, 1)"
+            )
+    if relation not in RELATIONS:
+        raise StatementError(f"relation is {relation!r}: expected one of {', '.join(RELATIONS)}")
     if relation != "=":
         return _only_refute(lhs, rhs, relation, conditions)
     first = first_checker(lhs, rhs, conditions, opaque=opaque)
     if first.missing:
         return _refute(lhs, rhs, "=", conditions) or Verdict.unknown(first.reason)
     return _combine(first, lhs, rhs, conditions)
+
+
+def _expression(side: Any) -> Any:
+    try:
+        return sympy.sympify(side, strict=True)
+    except sympy.SympifyError as error:
+        kind = type(side).__name__
+        raise StatementError(f"{side!r} is a {kind}: expected a SymPy expression (text is never evaluated)") from error
 
 
 def _combine(first: FirstAnswer, lhs: Any, rhs: Any, conditions: tuple[Any, ...]) -> Verdict:

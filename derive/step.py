@@ -9,11 +9,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any, Literal
+from typing import Any, Literal, get_args
 
 from derive.assumptions import Assumption
 
 Relation = Literal["=", "<=", "<", "limit", "rank"]
+RELATIONS: tuple[str, ...] = get_args(Relation)
 
 
 @dataclass(frozen=True)

@@ -79,7 +79,26 @@ def _run(words: list[str], chosen: str | None) -> int:
     if args.command is None:
         parser.print_help()
         return errors.USAGE
+    _check_common(args)
     return int(importlib.import_module(f"verify.commands.{args.command}").run(args))
+
+
+def _check_common(args: argparse.Namespace) -> None:
+    """Refuse what every command would only trip over after its work: a seed below 0, a place that can't be written."""
+    from pathlib import Path
+
+    seed = getattr(args, "seed", None)
+    if isinstance(seed, int) and seed < 0:
+        raise errors.UsageError(f"--seed is {seed}: expected a whole number, at least 0")
+    for option in ("json", "junit_xml", "svg", "plot"):
+        where = getattr(args, option, None)
+        if where is None or str(where) == "-":
+            continue
+        flag, path = f"--{option.replace('_', '-')}", Path(where)
+        if path.is_dir():
+            raise errors.UsageError(f"{flag} {where} is a folder: expected a file's name")
+        if not path.parent.is_dir():
+            raise errors.UsageError(f"{flag} {where}: folder {path.parent} does not exist; make it first")
 
 
 def exit_code(error: Exception) -> int:

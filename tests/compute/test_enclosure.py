@@ -35,15 +35,15 @@ def test_ends_are_outward(mid: float, rad: float, share: int) -> None:
 def test_what_is_contained_is_never_denied(mid: float, rad: float, where: float) -> None:
     y = float(mid + rad * where)
     if abs(Fraction(y) - Fraction(mid)) <= Fraction(rad):
-        assert one(mid, rad).contains(y)[0]
+        assert one(mid, rad).contains(np.array([y]))[0]
 
 
 def test_what_is_clearly_outside_is_denied() -> None:
     e = one(1.0, 1e-10)
-    assert not e.contains(1 + 2e-10)[0]
-    assert not e.contains(np.nan)[0]
-    assert not e.contains(np.inf)[0]
-    assert Enclosure(np.array([np.nan]), np.array([np.nan])).contains(np.nan)[0]
+    assert not e.contains(np.array([1 + 2e-10]))[0]
+    assert not e.contains(np.array([np.nan]))[0]
+    assert not e.contains(np.array([np.inf]))[0]
+    assert Enclosure(np.array([np.nan]), np.array([np.nan])).contains(np.array([np.nan]))[0]
 
 
 @given(st.floats(-1e30, 1e30), st.floats(0, 1e-9), st.floats(-1, 1))
@@ -93,3 +93,9 @@ def test_shape_and_indexing() -> None:
     assert e.shape == (2, 3)
     assert e[0].shape == (3,)
     assert e.reshape(6).low is not None
+
+
+def test_contains_broadcasts_nothing() -> None:
+    e = Enclosure(np.zeros((2, 3)), np.ones((2, 3)))
+    with pytest.raises(InputError, match="expected one shape"):
+        e.contains(np.zeros(3))

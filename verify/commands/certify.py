@@ -8,6 +8,7 @@ Does not: run a kernel; put its output into the file as `result`.
 from __future__ import annotations
 
 import argparse
+import zipfile
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -51,8 +52,13 @@ def run(args: argparse.Namespace) -> int:
     from compute.spec import Spec
     from verify.jsonout import document, emit
 
+    if args.example and args.file:
+        raise UsageError(f"both {args.file} and --example {args.example} given: expected one of them")
     arrays = example() if args.example else _load(args.file)
     result = arrays.pop("result", None)
+    for option in ("svg", "algorithm"):
+        if result is None and getattr(args, option):
+            raise UsageError(f"--{option} is about a kernel's result: put its output into the file as `result`")
     spec = Spec(scale=args.scale, causal=args.causal, softcap=args.softcap, empty_row=args.empty_row)
     certificate = certify(**arrays, spec=spec, tier=args.tier, target=_target(args.target), exp=args.exp)
     quiet = args.json == "-"
@@ -66,8 +72,6 @@ def run(args: argparse.Namespace) -> int:
         code = errors.DIFFERS if verdict["outside"] else code
         if not quiet:
             print("\n" + "\n".join(lines))
-    elif args.svg:
-        raise UsageError("--svg draws a kernel's result: put its output into the file as `result`")
     if args.json:
         emit(document("certify-1", body), args.json)
     return code
@@ -89,6 +93,8 @@ def _load(name: str | None) -> dict[str, Any]:
         raise UsageError(
             "no FILE.npz given: expected one made by numpy.savez(FILE, q=q, k=k, v=v), or --example cancel"
         )
+    if Path(name).is_file() and not zipfile.is_zipfile(name):
+        raise UsageError(f"{name} is no .npz file: expected one made by numpy.savez(FILE, q=q, k=k, v=v)")
     try:
         with np.load(name, allow_pickle=False) as stored:
             arrays = {key: stored[key] for key in stored.files}
