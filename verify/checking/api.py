@@ -17,10 +17,11 @@ from verify.checking.calls import Call, Reply
 from verify.checking.diagnose import diagnose
 from verify.checking.judge import Plan, judge
 from verify.checking.libraries import as_numpy
+from verify.checking.replay import replay_line
 from verify.checking.result import CheckResult, merged
 from verify.checking.runner import MEMORY, TIMEOUT, Isolated, Local, Subject
-from verify.checking.specs import Declared, parse_spec
-from verify.checking.targets import KNOWN, parse_target
+from verify.checking.specs import parse_spec
+from verify.checking.targets import KNOWN, parse_target, refuse_class
 from verify.checking.values import Violation, answer, differences, metadata
 from verify.errors import UsageError
 
@@ -76,6 +77,9 @@ def check(
     >>> check(lambda q, k, v: attention(q / 8, k, v), quick=True).kinds[0]
     'scale'
     """
+    _sensible(target, seed, timeout, memory, budget)
+    if spec is not None and not isinstance(spec, (str, Mapping, Spec)):
+        spec = list(spec)  # it is read twice
     declared = parse_spec(spec)
     if reference is not None:
         from verify.checking.custom import check_custom
@@ -85,33 +89,37 @@ def check(
         return check_custom(target, reference, properties, dtype=dtype or "float64", seed=seed, like=like or "numpy")
     subject, name = _subject(target, like, layout, device, dict(arg or {}), backward, timeout, memory, isolate, compile)
     try:
-        return _judged(
-            subject, name, declared, spec, dtype, layout, arg, grad, quick, first, budget, seed, algorithm, progress
-        )
+        dtypes = _dtypes(dtype, subject.profile.like)
+        if grad and not subject.profile.gradients:
+            raise UsageError(
+                f"gradients were asked for, and {subject.profile.name} gives none as a {subject.profile.like} function:"
+                " give --backward FUNCTION (backward=), or --like torch or jax if it takes their arrays"
+            )
+        given = {
+            "like": like, "layout": layout, "device": device, "arg": dict(arg or {}), "backward": backward,
+            "algorithm": algorithm, "grad": grad, "quick": quick, "budget": budget, "compile": compile,
+            "timeout": timeout, "memory": memory,
+        }  # fmt: skip
+        told = replay_line(name, dtypes, spec, seed, given)
+        plan = Plan(declared, algorithm, seed, quick, budget, grad, told, first=first)
+        return merged(judge(subject, dtypes, plan, progress))
     finally:
         subject.close()
 
 
-def _judged(
-    subject: Subject,
-    name: str,
-    declared: Declared,
-    spec: Specs,
-    dtype: str | Sequence[str] | None,
-    layout: str,
-    arg: Mapping[str, str] | None,
-    grad: bool,
-    quick: bool,
-    first: bool,
-    budget: float | None,
-    seed: int,
-    algorithm: Any,
-    progress: Callable[[str], None] | None,
-) -> CheckResult:
-    dtypes = _dtypes(dtype, subject.profile.like)
-    replay = _replay(name, spec, dtypes, layout, arg, grad, quick, seed)
-    plan = Plan(declared, algorithm, seed, quick, budget, grad, replay, first=first)
-    return merged(judge(subject, dtypes, plan, progress))
+def _sensible(target: Any, seed: int, timeout: float, memory: int, budget: float | None) -> None:
+    """Raise UsageError for what no check can be run with."""
+    if not callable(target) and not isinstance(target, str):
+        raise UsageError(
+            f"target is {type(target).__name__}: expected a function, or text as 'file.py:function' or a known name"
+        )
+    refuse_class(target)
+    if isinstance(seed, bool) or not isinstance(seed, int) or seed < 0:
+        raise UsageError(f"seed {seed!r}: expected an integer of 0 or more")
+    if not timeout > 0 or (budget is not None and not budget > 0):
+        raise UsageError(f"timeout {timeout!r}, budget {budget!r}: expected seconds above 0")
+    if not memory > 0:
+        raise UsageError(f"memory {memory!r}: expected bytes above 0")
 
 
 def _dtypes(dtype: str | Sequence[str] | None, like: str) -> list[str]:
@@ -138,6 +146,7 @@ def _subject(
     if callable(target):
         if isinstance(backward, str):
             raise UsageError("backward is text and target is a function: give both as functions, or both as text")
+        _has_device(like or "numpy", device, target)
         local = Local(target, like=like or "numpy", layout=layout, device=device, backward=backward, renamed=renamed)
         return local, ""
     if isolate is False:
@@ -146,32 +155,13 @@ def _subject(
     if isinstance(backward, str):
         options["backward"] = backward
     parsed = parse_target(target, like=None if target in KNOWN else like, **options)
+    _has_device(parsed.like, device, target)
     return Isolated(parsed, timeout=timeout, memory=memory), target
 
 
-def _replay(
-    name: str,
-    spec: Specs,
-    dtypes: list[str],
-    layout: str,
-    arg: Mapping[str, str] | None,
-    grad: bool,
-    quick: bool,
-    seed: int,
-) -> str:
-    if not name:
-        told = f", spec={spec!r}" if spec is not None else ""
-        return f"verify.check(<this function>, dtype={dtypes}{told}, quick={quick}, seed={seed})"
-    words = ["attnproof check", name, "--dtype", ",".join(dtypes)]
-    if layout != "bhnd":
-        words += ["--layout", layout]
-    for feature, own in (arg or {}).items():
-        words += ["--arg", f"{feature}={own}"]
-    if isinstance(spec, (list, tuple)) and spec:
-        words += ["--spec", *spec]
-    words += ["--grad"] if grad else []
-    words += ["--quick"] if quick else []
-    return " ".join([*words, "--seed", str(seed)])
+def _has_device(like: str, device: str, target: Any) -> None:
+    if like == "numpy" and device != "cpu" and target != "onnxruntime":
+        raise UsageError(f"--device {device}: NumPy has no such device; give --like torch, jax or cupy")
 
 
 def assert_attention(
@@ -206,6 +196,7 @@ def assert_attention(
     if found:
         named = diagnose(call, reply, known, found[0])
         tail = f"; {named[1]}" if named else ""
-        raise AssertionError(f"{found[0].message} at {found[0].index}{tail}")
+        where = f" at {found[0].index}" if found[0].index else ""
+        raise AssertionError(f"{found[0].message}{where}{tail}")
     if known.right.outside.any():
         raise AssertionError("a score is +inf or NaN: outside the domain of attention, neither right nor wrong")

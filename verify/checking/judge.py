@@ -82,6 +82,8 @@ class Session:
         self.out_of_domain: list[str] = []
         self.statistics: dict[str, float] = {}
         self.cases = self.calls = 0
+        self.graded = 0
+        self.unmet: list[str] = []
         self.asked: dict[str, None] = {}
         self.start = time.monotonic()
         self._answers: dict[int, tuple[Call, Answer]] = {}
@@ -124,6 +126,8 @@ class Session:
             if not self.cases and not self.findings:
                 raise UsageError(f"no input was judged: {stop}; raise --budget") from stop
             self.not_shown.insert(0, f"the run ended early: {stop}; what follows it was not asked")
+        if self.plan.gradients and not self.graded:
+            self.unmet.append(f"{self.setting.dtype}: gradients were asked for, and no gradient was judged")
         self._blind_spots()
         return self._result()
 
@@ -134,8 +138,9 @@ class Session:
         reply = self.ask(call)
         if _refused(reply):
             raise UsageError(f"{self.subject.profile.name} refuses {self.setting.dtype}: {reply.message[:300]}")
+        hint = library_hint(reply, self.subject.profile.like)
         for violation in metadata(call, reply):
-            self._report(Case("first call", violation.rule, call), reply, violation, "property broken")
+            self._report(Case("first call", violation.rule, call), reply, violation, "property broken", hint)
         if reply.fault is not None:
             raise Stop(f"the first call {'did not return' if reply.fault in STOPS else 'failed'}")
         met = []
@@ -171,15 +176,16 @@ class Session:
 
     def _values(self) -> None:
         for case in self._cases():
-            self.cases += 1
-            self.asked[case.about] = None
-            self._judge(case)
+            if self._judge(case):
+                self.cases += 1
+                self.asked[case.about] = None
 
-    def _judge(self, case: Case) -> None:
+    def _judge(self, case: Case) -> bool:
+        """Whether the reply could be judged: not where the target refuses the case."""
         reply = self.ask(case.call)
         if _refused(reply):
             self.not_shown.append(f"{case.name}: the target refuses it ({reply.message[:80]})")
-            return
+            return False
         found = metadata(case.call, reply)
         for violation in found:
             self._report(case, reply, violation, "property broken")
@@ -191,6 +197,7 @@ class Session:
                 self.out_of_domain.append(f"{case.name}: a score is +inf or NaN")
             for violation in differences(case.call, reply, known):
                 self._report(case, reply, violation, "proved wrong")
+        return True
 
     def _properties(self) -> None:
         rng = np.random.default_rng(self.plan.seed + 2)
@@ -203,10 +210,16 @@ class Session:
 
     def _gradients(self) -> None:
         for case, violation, text in gradient_findings(
-            self.setting, self.plan, self._ask_lightly, self.judge, self.reading, self.asked
+            self.setting, self.plan, self._ask_graded, self.judge, self.reading, self.asked
         ):
             verdict: Class = "proved wrong" if violation.rule in ("values", "non-finite") else "property broken"
             self._report(case, None, violation, verdict, text)
+
+    def _ask_graded(self, call: Call) -> Reply:
+        """Likewise, counting the answers that hold gradients."""
+        reply = self._ask_lightly(call)
+        self.graded += bool(reply.gradients) or (reply.fault is not None and not _refused(reply))
+        return reply
 
     def _statistics(self) -> None:
         suspects, figures, blind = suspicious(self.setting, self.plan, self._ask_lightly, self.judge, self.reading)
@@ -346,12 +359,28 @@ class Session:
             cases=self.cases,
             calls=self.calls,
             seconds=time.monotonic() - self.start,
+            unmet=tuple(self.unmet),
         )
 
 
 def _refused(reply: Reply) -> bool:
     """Whether the target says itself that it does not do this."""
     return reply.fault == "raises" and reply.message.startswith("NotImplementedError")
+
+
+_SPEAKS_OF = {"torch": ("torch", "Tensor"), "jax": ("jax", "Tracer"), "cupy": ("cupy",)}
+
+
+def library_hint(reply: Reply, like: str) -> str:
+    """Which array library a target that fails on NumPy's arrays seems to want, by what it says; "" if unknown."""
+    if like != "numpy" or reply.fault not in ("raises", "type"):
+        return ""
+    for name, words in _SPEAKS_OF.items():
+        if any(word in reply.message for word in words):
+            return f"the target seems to take arrays of {name}, and was given NumPy's: try --like {name}"
+    if "'numpy.ndarray' object has no attribute" in reply.message:
+        return "the target was given NumPy's arrays and seems to take another library's: try --like torch or --like jax"
+    return ""
 
 
 def _row(known: Answer, index: tuple[int, ...]) -> tuple[str, tuple[tuple[int, float], ...]]:

@@ -98,8 +98,9 @@ class Convention:
 
 @dataclass(frozen=True)
 class CheckResult:
-    """All that a check of one target found. `ok` when nothing differs and nothing is suspicious.
+    """All that a check of one target found. `ok` when something was judged, nothing differs, nothing is suspicious.
 
+    unmet: what was asked for in so many words and could not be judged; a run with any is never "agrees".
     asked: the kinds of fault that some input of this run was about; not_shown: what it could not have seen.
     """
 
@@ -117,21 +118,24 @@ class CheckResult:
     cases: int = 0
     calls: int = 0
     seconds: float = 0.0
+    unmet: tuple[str, ...] = ()
 
     @property
     def status(self) -> str:
-        """ "agrees", "suspicious" or "differs"."""
+        """ "agrees", "suspicious", "differs" or "not judged"."""
         if any(f.verdict != "suspicious" for f in self.findings):
             return "differs"
-        return "suspicious" if self.findings else "agrees"
+        if self.findings:
+            return "suspicious"
+        return "not judged" if self.unmet or not self.cases else "agrees"
 
     @property
     def ok(self) -> bool:
-        return not self.findings
+        return self.status == "agrees"
 
     @property
     def exit_code(self) -> int:
-        """0 agrees, 1 differs or suspicious."""
+        """0 agrees, 1 differs, suspicious or not judged."""
         return errors.AGREES if self.ok else errors.DIFFERS
 
     @property
@@ -147,6 +151,7 @@ class CheckResult:
         lines.append(f"judged as: {self.algorithm}")
         if self.switches:
             lines.append("runs on: " + ", ".join(f"{name} {value}" for name, value in self.switches.items()))
+        lines += [f"not judged: {text}" for text in self._unjudged()]
         for finding in self.findings:
             lines += ["", finding.text()]
         if self.conventions:
@@ -165,6 +170,10 @@ class CheckResult:
             lines += ["", "not shown by this run:", *(f"  {text}" for text in self.not_shown)]
         return "\n".join(lines)
 
+    def _unjudged(self) -> tuple[str, ...]:
+        """Why the run is no agreement, where it found nothing; and requests not met, in any case."""
+        return self.unmet or (() if self.cases or self.findings else ("no input was judged",))
+
     def to_json(self) -> dict[str, Any]:
         """Under schema check-1."""
         return {
@@ -181,7 +190,7 @@ class CheckResult:
             "findings": [f.to_json() for f in self.findings],
             "conventions": [c.to_json() for c in self.conventions],
             "out_of_domain": list(self.out_of_domain),
-            "not_shown": list(self.not_shown),
+            "not_shown": [*(f"not judged: {text}" for text in self._unjudged()), *self.not_shown],
             "asked": list(self.asked),
             "statistics": dict(self.statistics),
         }
@@ -194,7 +203,14 @@ class CheckResult:
             f"  <testcase name={quoteattr(f.kind)} classname={quoteattr(self.target)}>"
             f"<failure message={quoteattr(f.message)}>{escape(f.text())}</failure></testcase>"
             for f in self.findings
-        ] or [f'  <testcase name="agrees" classname={quoteattr(self.target)}/>']
+        ]
+        if not cases and self.ok:
+            cases = [f'  <testcase name="agrees" classname={quoteattr(self.target)}/>']
+        elif not cases:
+            said, count = quoteattr("; ".join(self._unjudged())), 1
+            cases = [
+                f'  <testcase name="not judged" classname={quoteattr(self.target)}><failure message={said}/></testcase>'
+            ]
         head = f'<testsuite name={name} tests="{max(count, 1)}" failures="{count}" time="{self.seconds:.3f}">'
         return "\n".join(['<?xml version="1.0" encoding="utf-8"?>', head, *cases, "</testsuite>", ""])
 
@@ -218,4 +234,6 @@ def merged(results: list[CheckResult]) -> CheckResult:
         cases=sum(r.cases for r in results),
         calls=sum(r.calls for r in results),
         seconds=sum(r.seconds for r in results),
+        unmet=tuple(dict.fromkeys(t for r in results for t in (r.unmet or ())))
+        or tuple(f"{r.dtype}: no input was judged" for r in results if len(results) > 1 and r.status == "not judged"),
     )

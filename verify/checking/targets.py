@@ -9,6 +9,7 @@ from __future__ import annotations
 import difflib
 import importlib
 import importlib.util
+import inspect
 import sys
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
@@ -141,14 +142,26 @@ def _module(target: Target) -> Any:
     return module
 
 
+def refuse_class(found: Any) -> None:
+    """Raise UsageError for a class: calling it makes an instance and gives no attention."""
+    if inspect.isclass(found):
+        raise UsageError(
+            f"{found.__name__} is a class: expected a function or an instance, as `attention = {found.__name__}(...)`"
+        )
+
+
 def _attribute(module: Any, name: str, text: str) -> Any:
     found: Any = module
     for part in name.split("."):
         if not hasattr(found, part):
             names = [n for n in dir(found) if callable(getattr(found, n, None)) and not n.startswith("_")]
-            near = difflib.get_close_matches(part, names, n=3, cutoff=0.4) or names[:8]
-            raise UsageError(f"target {text!r}: no function {part!r} there; it has {', '.join(near) or 'none'}")
+            near = difflib.get_close_matches(part, names, n=3, cutoff=0.6)
+            listed = f"did you mean {', '.join(near)}? " if near else ""
+            count = f"{len(names)} callable{'s' * (len(names) != 1)} found there"
+            others = f": {', '.join(names[:8])}{', ...' if len(names) > 8 else ''}" if names and not near else ""
+            raise UsageError(f"target {text!r}: no function {part!r} there; {listed}{count}{others}")
         found = getattr(found, part)
+    refuse_class(found)
     if not callable(found):
         raise UsageError(f"target {text!r}: {name} is a {type(found).__name__}, expected a function")
     return found

@@ -1,6 +1,6 @@
 """`attnproof check TARGET`: judge an implementation of attention.
 
-Exit codes: 0 it agrees; 1 it differs, is suspicious, or can't be run to an end; 2 usage; 3 something it needs is not
+Exit codes: 0 it agrees; 1 it differs, is suspicious, or was not judged; 2 usage; 3 something it needs is not
 installed.
 """
 
@@ -41,8 +41,10 @@ def run(args: argparse.Namespace) -> int:
     from verify import jsonout
     from verify.checking.api import check
 
-    if args.timeout <= 0 or (args.budget is not None and args.budget <= 0):
+    if not args.timeout > 0 or (args.budget is not None and not args.budget > 0):
         raise UsageError("--timeout and --budget: expected seconds above 0")
+    if not 0 < args.memory < float("inf"):
+        raise UsageError(f"--memory {args.memory:g}: expected GiB above 0")
     result = check(
         args.target,
         spec=[word for text in args.spec for word in text.split()] or None,
