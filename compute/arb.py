@@ -54,12 +54,15 @@ def _pack(flint: Any, entries: list[Any], shape: tuple[int, ...]) -> Balls:
     mids, lows, rads = [], [], []
     for x in entries:
         mid = float(x.mid())
-        rest = x - flint.arb(mid) if np.isfinite(mid) else x
-        low = float(rest.mid()) if np.isfinite(mid) else 0.0
-        rad = float((rest - flint.arb(low)).abs_upper()) if np.isfinite(low) else np.inf
-        mids.append(mid if np.isfinite(mid) else 0.0)
-        lows.append(low if np.isfinite(low) else 0.0)
-        rads.append(float(np.nextafter(rad, np.inf)) if rad > 0 and np.isfinite(mid) else (0.0 if rad == 0 else np.inf))
+        if not np.isfinite(mid):
+            mids.append(0.0), lows.append(0.0), rads.append(np.inf)
+            continue
+        rest = x - flint.arb(mid)
+        low = float(rest.mid())
+        left = rest - flint.arb(low)
+        # What is left may be too small for a float and still not be 0: then the least float above it.
+        rads.append(0.0 if left.is_zero() else float(np.nextafter(float(left.abs_upper()), np.inf)))
+        mids.append(mid), lows.append(low)
     return Balls(*(np.array(a, dtype=np.float64).reshape(shape) for a in (mids, lows, rads)))
 
 
