@@ -10,11 +10,16 @@ import pytest
 import verify
 from verify import cli, errors
 from verify.checking import judge as judging
-from verify.checking.calls import Reply
+from verify.checking.allowance import sensible
+from verify.checking.calls import Call, Reply
+from verify.checking.diagnose import Evidence, evidence
 from verify.checking.judge import Plan, Session
 from verify.checking.replay import replay_line
-from verify.checking.result import CheckResult
+from verify.checking.result import GLOSSARY, CheckResult, Finding
 from verify.checking.runner import MEMORY, TIMEOUT, Local
+from verify.checking.specs import CONVENTIONS
+from verify.checking.targets import _attribute
+from verify.checking.values import answer, differences
 from verify.errors import UsageError
 
 
@@ -32,7 +37,9 @@ class Attention:
 @pytest.fixture
 def here(tmp_path: Path) -> Path:
     path = tmp_path / "t.py"
-    path.write_text("def attend(q, k, v):\n    return v\n\ndef other(q, k, v):\n    return v\n\nclass Att:\n    pass\n")
+    path.write_text(
+        "def attend(q, k, v):\n    return v\n\ndef other(q, k, v):\n    raise ValueError(1)\n\nclass Att:\n    pass\n"
+    )
     return path
 
 
@@ -162,8 +169,6 @@ def test_the_same_from_python(options: dict[str, Any]) -> None:
 
 
 def test_an_unknown_function_lists_near_ones_and_counts() -> None:
-    from verify.checking.targets import _attribute
-
     module = types.SimpleNamespace(attend=attention, other=attention)
     with pytest.raises(UsageError, match=r"no function 'atend' there; did you mean attend\? 2 callables found"):
         _attribute(module, "atend", "t.py:atend")
@@ -176,7 +181,7 @@ def test_an_unknown_function_lists_near_ones_and_counts() -> None:
 
 def test_a_replay_carries_all_that_was_given(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
     words = [
-        "check", f"{here}:attend", "--quick", "--timeout", "9", "--memory", "3", "--dtype", "float32", "--budget", "50",
+        "check", f"{here}:other", "--quick", "--timeout", "9", "--memory", "3", "--dtype", "float32", "--budget", "50",
         "--seed", "7", "--algorithm", "flash:block=128", "--spec", "causal=top-left",
     ]  # fmt: skip
     cli.main(words)
@@ -203,3 +208,134 @@ def test_a_shape_that_is_wrong_has_no_place() -> None:
         verify.assert_attention(np.zeros((1, 3)), q, q, q)
     assert "expected (1, 1, 2, 3)" in str(caught.value)
     assert " at ()" not in str(caught.value)
+
+
+# -- findings of one root cause --------------------------------------------------------------------------------------
+
+
+def no_scale(q: Any, k: Any, v: Any) -> Any:
+    return attention(q * q.dtype.type(q.shape[-1] ** 0.5), k, v)
+
+
+def over_queries(q: Any, k: Any, v: Any) -> Any:
+    s = q @ k.swapaxes(-1, -2) * q.dtype.type(q.shape[-1] ** -0.5)
+    e = np.exp(s - s.max(-2, keepdims=True, initial=-np.inf))
+    return e / e.sum(-2, keepdims=True) @ v
+
+
+@pytest.fixture(scope="module")
+def unscaled() -> CheckResult:
+    return verify.check(no_scale, quick=True)
+
+
+@pytest.fixture(scope="module")
+def transposed() -> CheckResult:
+    return verify.check(over_queries, quick=True)
+
+
+def test_a_missing_scale_is_one_fault(unscaled: CheckResult) -> None:
+    """No case's topic is taken for a fault, and no float16 accumulator is seen in a float64 function."""
+    assert unscaled.kinds[0] == "scale"
+    values = [f for f in unscaled.findings if f.rule == "values"]
+    assert {f.diagnosis for f in values} == {"matches softmax without a scale"}
+    assert "accumul" not in unscaled.text()
+
+
+def test_findings_of_one_diagnosis_are_shown_once(unscaled: CheckResult) -> None:
+    text = unscaled.text()
+    assert len([f for f in unscaled.findings if f.diagnosis == "matches softmax without a scale"]) > 1
+    assert text.count("matches softmax without a scale") == 1
+    assert "  also seen in: " in text
+    assert "q strided in memory" in text.split("also seen in: ")[1].splitlines()[0]
+    assert "PROVED WRONG: strides" not in text
+    assert len(unscaled.to_json()["findings"]) == len(unscaled.findings)
+    assert "about" not in unscaled.to_json()["findings"][0]
+
+
+def test_a_diagnosis_that_another_failing_case_refutes_is_not_given(transposed: CheckResult) -> None:
+    """Softmax over the queries looks like a wrong layout on the case of differing heads alone."""
+    assert {f.diagnosis for f in transposed.findings if f.rule == "values"} == {"matches softmax over the queries"}
+    assert transposed.kinds[0] == "softmax axis"
+
+
+def test_refuted_diagnoses_give_way() -> None:
+    """Of two misreadings that fit a case, the one that no failing case refutes is given; without one, none."""
+    session = Session(Local(attention), "float64", Plan(quick=True))
+    both = Evidence((("layout", "A"), ("softmax axis", "B")))
+    alone = Evidence((("layout", "A"),))
+    session.findings = [
+        Finding("proved wrong", "layout", "values", "", diagnosis="A"),
+        Finding("proved wrong", "layout", "values", "", diagnosis="A"),
+        Finding("proved wrong", "sink", "values", "", diagnosis="of another source"),
+    ]
+    session._grounds = [(both, "strides"), (alone, "values"), (Evidence(), "sink")]
+    session._evidence = [both, alone, Evidence(refuted=frozenset({"A"}))]
+    session._agree_on_diagnoses()
+    assert [(f.kind, f.diagnosis) for f in session.findings] == [
+        ("strides", "B"), ("values", ""), ("sink", "of another source"),
+    ]  # fmt: skip
+
+
+def test_an_accumulator_is_named_where_the_dtype_allows_it() -> None:
+    """2049 ones summed in float16 stick at 2048: named in float16, impossible in float64."""
+    m = 4100
+    values = np.where(np.arange(m) % 2 == 0, 1.0, 0.5)
+    stuck = float(values.sum() / 2048)
+    for dtype, named in (("float16", True), ("float64", False)):
+        q, k, v = (np.asarray(x, dtype)[None, None] for x in (np.zeros((1, 1)), np.zeros((m, 1)), values[:, None]))
+        call = Call(q, k, v)
+        known = answer(call, sensible(dtype))
+        reply = Reply(output=np.full((1, 1, 1, 1), stuck, dtype))
+        found = evidence(call, reply, known, differences(call, reply, known)[0])
+        assert ("fp16 accumulation" in {kind for kind, _ in found.fits}) is named
+
+
+def test_a_heading_says_what_is_wrong_not_what_the_case_was_made_for() -> None:
+    topic = Finding("proved wrong", "strides", "values", "m", case="q strided", about="strides")
+    assert topic.text().startswith("PROVED WRONG: values differ, case 'q strided': m")
+    named = Finding("proved wrong", "scale", "values", "m", case="q strided", about="strides")
+    assert named.text().startswith("PROVED WRONG: scale: m")
+
+
+# -- words -----------------------------------------------------------------------------------------------------------
+
+
+def test_conventions_are_explained_in_words(unscaled: CheckResult) -> None:
+    text = unscaled.text()
+    assert "in words: no keys: what the output is when there is no key at all" in text
+    shown = {c.name.split(" ")[0] for c in unscaled.conventions}
+    assert "deterministic" in shown
+    assert set(CONVENTIONS) - {"mask"} <= set(GLOSSARY)  # what a mask means is declared, never probed
+
+
+def test_a_limit_of_the_tool_is_called_one() -> None:
+    from verify.checking.statistics import suspicious
+
+    session = Session(Local(attention), "float64", Plan(quick=True))
+    _, _, said = suspicious(session.setting, session.plan, session.ask, session.judge, session.reading)
+    assert said == ["statistics of error: a limit of this tool, not of the target: no calibrated model for float64"]
+
+
+def test_a_dtype_the_library_lacks_is_not_judged_beside_others() -> None:
+    def narrow(q: Any, k: Any, v: Any) -> Any:
+        if q.dtype == "bfloat16":
+            raise TypeError("invalid data type for einsum")
+        return attention(q, k, v)
+
+    beside = verify.check(narrow, dtype=["float32", "bfloat16"], quick=True)
+    assert (beside.status, beside.findings, beside.exit_code) == ("not judged", (), errors.DIFFERS)
+    assert (
+        "not judged: bfloat16 is not supported by the target (TypeError: invalid data type for einsum)" in beside.text()
+    )
+    alone = verify.check(narrow, dtype="bfloat16", quick=True)
+    assert alone.findings[0].rule == "raises"
+
+
+def test_another_type_error_is_no_lack_of_a_dtype() -> None:
+    for message, lacking in {
+        "TypeError: data type 'bfloat16' not understood": True,
+        "RuntimeError: \"softmax\" not implemented for 'Half' dtype": True,
+        "TypeError: f() takes 2 arguments": False,
+        "ValueError: dtype": False,
+    }.items():
+        assert judging.lacks_dtype(Reply(fault="raises", message=message), "bfloat16") is lacking

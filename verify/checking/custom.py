@@ -98,5 +98,5 @@ def _finding(case: Case, violation: Violation, verdict: Any, dtype: str, seed: i
         verdict=verdict, kind=case.about, rule=violation.rule, message=violation.message, case=case.name,
         index=violation.index, got=violation.got, expected=violation.expected, radius=violation.radius,
         allowed=violation.allowed, why=violation.why, ulp=violation.ulp, smallest=shown(case.call),
-        dtype=dtype, seed=seed,
+        dtype=dtype, seed=seed, about=case.about,
     )  # fmt: skip

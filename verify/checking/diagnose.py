@@ -7,6 +7,9 @@ Does not: prove a cause; two misreadings may agree on one input.
 
 from __future__ import annotations
 
+from collections.abc import Collection
+from dataclasses import dataclass
+
 import numpy as np
 
 from verify.checking.calls import Array, Call, Reply
@@ -45,44 +48,85 @@ PINNED = frozenset(
     )
 )
 WEAK = frozenset(("values", "scale", "precision"))
+ACCUMULATORS = frozenset(("fp16 accumulation", "bf16 accumulation"))
+
+
+@dataclass(frozen=True)
+class Evidence:
+    """What one failing case says of the misreadings. fits: (kind, text) of those its output equals, nearest first.
+    refuted: texts of those that apply to it and leave it unexplained. scaled: a factor on the scores that fits."""
+
+    fits: tuple[tuple[str, str], ...] = ()
+    refuted: frozenset[str] = frozenset()
+    scaled: tuple[str, str] | None = None
+    overflow: tuple[str, str] | None = None
+
+
+NOTHING = Evidence()
 
 
 def diagnose(
     call: Call, reply: Reply, known: Answer, violation: Violation, about: str = "values"
 ) -> tuple[str, str] | None:
-    """(kind, text) of the misreading that fits best, or None.
-
-    Of several that fit, one of the kind the case is about comes first; a weak likeness (all zero, a plain mean, a
-    factor on the scores) explains, but names the kind only where the case is about nothing in particular.
-    """
+    """(kind, text) of the misreading that fits best, or None."""
     if violation.name == "lse":
         return _log_sum(reply, known)
-    if violation.name != "output" or not comparable(call, reply) or reply.output is None:
-        return None
-    if violation.rule not in ("values", "non-finite", "masks matter"):
-        return None
-    got = reply.output.astype(np.float64)
-    judged = np.broadcast_to(known.judged[..., None], got.shape)
-    # A fault just beyond the allowance can only be told apart by outputs much closer than that.
-    slack = float(np.clip(violation.ratio / 4, 0.25, SLACK))
-    room = slack * np.where(np.isfinite(known.allowed.total), known.allowed.total, 0) + 1e-300
-    right = known.right.output.astype(np.float64)
-    if not np.isfinite(got[judged]).all():
-        return _overflow(call, known)
-    fits = [w for w in alternatives(call) if _fits(w.output, got, right, judged, room)]
-    fits.sort(key=lambda w: float(np.abs(w.output - got)[judged].max(initial=0)))
-    for wrong in fits:
-        if wrong.kind == about:
-            return wrong.kind, wrong.text
-    for wrong in fits:
-        if about not in PINNED and wrong.kind not in WEAK:
-            return wrong.kind, wrong.text
+    return choose(evidence(call, reply, known, violation), about)
+
+
+def choose(found: Evidence, about: str, established: Collection[str] = ()) -> tuple[str, str] | None:
+    """(kind, text) of the misreading that fits best, or None.
+
+    One that explained an earlier case comes first: one fault is likelier than two. Else, of several that fit, one of
+    the kind the case is about; a weak likeness (all zero, a plain mean, a factor on the scores) explains, but names
+    the kind only where the case is about nothing in particular.
+    """
+    if found.overflow is not None:
+        return found.overflow
+    for kind, text in found.fits:
+        if text in established:
+            return (kind if (kind not in WEAK and about not in PINNED) or about in GENERIC else about), text
+    for named in found.fits:
+        if named[0] == about:
+            return named
+    for named in found.fits:
+        if about not in PINNED and named[0] not in WEAK:
+            return named
     if about in PINNED:
         return None
-    weak = (fits[0].kind, fits[0].text) if fits else _scaled(call, got, judged, room)
+    weak = found.fits[0] if found.fits else found.scaled
     if weak is None:
         return None
     return (weak[0] if about in GENERIC else about), weak[1]
+
+
+def evidence(call: Call, reply: Reply, known: Answer, violation: Violation) -> Evidence:
+    """Every misreading held against one failing output."""
+    if violation.name != "output" or not comparable(call, reply) or reply.output is None:
+        return NOTHING
+    if violation.rule not in ("values", "non-finite", "masks matter"):
+        return NOTHING
+    got = reply.output.astype(np.float64)
+    judged = np.broadcast_to(known.judged[..., None], got.shape)
+    allowed = np.where(np.isfinite(known.allowed.total), known.allowed.total, 0)
+    # A fault just beyond the allowance can only be told apart by outputs much closer than that.
+    room = float(np.clip(violation.ratio / 4, 0.25, SLACK)) * allowed + 1e-300
+    right = known.right.output.astype(np.float64)
+    if not np.isfinite(got[judged]).all():
+        return Evidence(overflow=_overflow(call, known))
+    fits: list[tuple[float, tuple[str, str]]] = []
+    refuted = set()
+    for wrong in alternatives(call):
+        if call.dtype == np.float64 and wrong.kind in ACCUMULATORS:
+            continue  # no implementation takes float64 and sums in 16 bits
+        if _fits(wrong.output, got, right, judged, room):
+            fits.append((float(np.abs(wrong.output - got)[judged].max(initial=0)), (wrong.kind, wrong.text)))
+        elif _unexplained(wrong.output, got, right, judged, SLACK * allowed + 1e-300):
+            refuted.add(wrong.text)
+    fits.sort(key=lambda f: f[0])
+    scaled = _scaled(call, got, judged, room) if not fits else None
+    named = tuple(name for _, name in fits)
+    return Evidence(named, frozenset(refuted) - {text for _, text in named}, scaled)
 
 
 def _fits(output: Array, got: Array, right: Array, judged: Array, room: Array) -> bool:
@@ -92,6 +136,19 @@ def _fits(output: Array, got: Array, right: Array, judged: Array, room: Array) -
     scale = np.maximum(room, room * np.abs(output) / np.maximum(np.abs(right), 1e-300))
     near = np.abs(got - output) <= np.where(np.isfinite(scale), np.minimum(scale, room * 8), room)
     return bool(near[judged].all() and (np.abs(output - right) > room)[judged].any())
+
+
+def _unexplained(output: Array, got: Array, right: Array, judged: Array, room: Array) -> bool:
+    """Whether a misreading changes this case, and still leaves most of the target's error unexplained.
+
+    Most is half: a misreading's own rounding (its scores may be larger) is never that much of a fault it explains.
+    """
+    if output.shape != got.shape or not np.isfinite(output[judged]).all():
+        return False
+    changes = (np.abs(output - right) > room)[judged].any()
+    error = float(np.abs(got - right)[judged].max(initial=0))
+    left = np.abs(got - output)
+    return bool(changes and (left > 8 * room)[judged].any() and left[judged].max(initial=0) > error / 2)
 
 
 def _log_sum(reply: Reply, known: Answer) -> tuple[str, str] | None:

@@ -9,6 +9,7 @@ Does not: call something proved wrong for being merely unlikely: that is "suspic
 from __future__ import annotations
 
 import time
+from collections import Counter
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -19,7 +20,7 @@ from verify.checking.allowance import Judge, parse_algorithm
 from verify.checking.calls import Call, Reply
 from verify.checking.cases import BUILT_IN, Case, Setting, as_features
 from verify.checking.conventions import Met, conventions, reading_of
-from verify.checking.diagnose import diagnose
+from verify.checking.diagnose import NOTHING, Evidence, choose, diagnose, evidence
 from verify.checking.gradients import gradient_findings
 from verify.checking.inputs import PLAIN
 from verify.checking.masked import MASKED
@@ -54,7 +55,7 @@ class Stop(Exception):
 
 @dataclass
 class Plan:
-    """How much to ask."""
+    """How much to ask. several: other dtypes are asked too, so that one which the target lacks is no fault of it."""
 
     declared: Declared = field(default_factory=Declared)
     algorithm: str | Any | None = None
@@ -65,6 +66,7 @@ class Plan:
     replay: str = ""
     statistics: bool = True
     first: bool = False
+    several: bool = False
 
 
 class Session:
@@ -83,7 +85,11 @@ class Session:
         self.statistics: dict[str, float] = {}
         self.cases = self.calls = 0
         self.graded = 0
+        self.unsupported = False
         self.unmet: list[str] = []
+        # What each failing case says of the misreadings; and of each finding: its case's evidence, what it was about.
+        self._evidence: list[Evidence] = []
+        self._grounds: list[tuple[Evidence, str]] = []
         self.asked: dict[str, None] = {}
         self.start = time.monotonic()
         self._answers: dict[int, tuple[Call, Answer]] = {}
@@ -113,6 +119,8 @@ class Session:
         """Everything, in order."""
         try:
             met = self._smoke_and_conventions()
+            if self.unsupported:
+                return self._result()
             self._values()
             self._properties()
             for one in met:
@@ -126,6 +134,7 @@ class Session:
             if not self.cases and not self.findings:
                 raise UsageError(f"no input was judged: {stop}; raise --budget") from stop
             self.not_shown.insert(0, f"the run ended early: {stop}; what follows it was not asked")
+        self._agree_on_diagnoses()
         if self.plan.gradients and not self.graded:
             self.unmet.append(f"{self.setting.dtype}: gradients were asked for, and no gradient was judged")
         self._blind_spots()
@@ -136,8 +145,13 @@ class Session:
         q, k, v = self.setting.normal(rng, 5, 5, 4)
         call = self.setting.call(q, k, v)
         reply = self.ask(call)
-        if _refused(reply):
-            raise UsageError(f"{self.subject.profile.name} refuses {self.setting.dtype}: {reply.message[:300]}")
+        dtype = self.setting.dtype
+        if _refused(reply) and not self.plan.several:
+            raise UsageError(f"{self.subject.profile.name} refuses {dtype}: {reply.message[:300]}")
+        if self.plan.several and (_refused(reply) or lacks_dtype(reply, dtype)):
+            self.unmet.append(f"{dtype} is not supported by the target ({reply.message[:200]})")
+            self.unsupported = True
+            return []
         hint = library_hint(reply, self.subject.profile.like)
         for violation in metadata(call, reply):
             self._report(Case("first call", violation.rule, call), reply, violation, "property broken", hint)
@@ -230,31 +244,58 @@ class Session:
     # -- reporting --------------------------------------------------------------------------------------------------
 
     def _report(self, case: Case, reply: Reply | None, violation: Violation, verdict: Class, told: str = "") -> None:
-        kind, diagnosis = self._name(case, reply, violation)
+        kind, diagnosis, ground = self._name(case, reply, violation)
         diagnosis = told or diagnosis
         for i, old in enumerate(self.findings):
             if old.kind == kind:
                 if not old.diagnosis and diagnosis:
                     self.findings[i] = replace(old, diagnosis=diagnosis)
+                    self._grounds[i] = (ground, case.about)
                 return
         call = case.call
         if reply is not None and violation.rule in ("values", "non-finite") and comparable(call, reply):
             call, violation = self._shrunk(case, kind, violation)
         self.findings.append(self._finding(case, call, violation, verdict, kind, diagnosis))
+        self._grounds.append((ground, case.about))
         if self.plan.first:
             raise Stop("one finding was enough")
 
-    def _name(self, case: Case, reply: Reply | None, violation: Violation) -> tuple[str, str]:
+    def _name(self, case: Case, reply: Reply | None, violation: Violation) -> tuple[str, str, Evidence]:
+        """(kind, diagnosis, what the case says of the misreadings)."""
         metadata_kinds = ("mutation", "dtype", "global state", "hang", "died", "memory", "type")
         if violation.rule in metadata_kinds:
-            return ("mutation" if case.about == "mutation" else violation.rule), ""
+            return ("mutation" if case.about == "mutation" else violation.rule), "", NOTHING
         if violation.rule in ("raises", "shape"):
-            return (violation.rule if case.about == "values" else case.about), ""
-        if reply is not None:
-            named = diagnose(case.call, reply, self.solve(case.call), violation, case.about)
-            if named is not None:
-                return named
-        return case.about, ""
+            return (violation.rule if case.about == "values" else case.about), "", NOTHING
+        if reply is None:
+            return case.about, "", NOTHING
+        known = self.solve(case.call)
+        if violation.name == "lse":
+            named, ground = diagnose(case.call, reply, known, violation, case.about), NOTHING
+        else:
+            ground = evidence(case.call, reply, known, violation)
+            self._evidence.append(ground)
+            named = choose(ground, case.about, {f.diagnosis for f in self.findings if f.diagnosis})
+        return (*(named or (case.about, "")), ground)
+
+    def _agree_on_diagnoses(self) -> None:
+        """Keep a misreading as diagnosis only if it explains every failing case that it changes.
+
+        One that some case refutes gives way to one that no case refutes and that explains the finding's case, or to
+        none; the finding is then filed under what its case is about.
+        """
+        refuted = frozenset().union(*(e.refuted for e in self._evidence))
+        support = Counter(text for e in self._evidence for _, text in e.fits)
+        for i, finding in enumerate(self.findings):
+            ground, about = self._grounds[i] if i < len(self._grounds) else (NOTHING, "")
+            texts = [text for _, text in ground.fits if text not in refuted]
+            if finding.diagnosis in refuted and finding.diagnosis in {text for _, text in ground.fits}:
+                best = max(texts, key=lambda t: support[t], default="")
+                self.findings[i] = replace(finding, kind=about, diagnosis=best)
+            elif not finding.diagnosis and texts:
+                best = max(texts, key=lambda t: support[t])
+                if support[best] > 1:
+                    self.findings[i] = replace(finding, diagnosis=best)
 
     def _shrunk(self, case: Case, kind: str, violation: Violation) -> tuple[Call, Violation]:
         """A smaller call that still fails in the same way; the call itself if none does."""
@@ -290,6 +331,7 @@ class Session:
             rule=violation.rule,
             message=violation.message,
             case=case.name,
+            about=case.about,
             diagnosis=diagnosis,
             index=violation.index,
             got=violation.got,
@@ -369,6 +411,16 @@ def _refused(reply: Reply) -> bool:
 
 
 _SPEAKS_OF = {"torch": ("torch", "Tensor"), "jax": ("jax", "Tracer"), "cupy": ("cupy",)}
+
+
+def lacks_dtype(reply: Reply, dtype: str) -> bool:
+    """Whether the target's library says, by a type error that speaks of dtypes, that it can't do this one."""
+    if reply.fault != "raises" or dtype == "float64":
+        return False
+    error, _, text = reply.message.partition(": ")
+    speaks = any(word in text for word in (dtype, "dtype", "data type", "ufunc", "Half", "BFloat16", "array type"))
+    lacking = error in ("TypeError", "UFuncTypeError", "_UFuncNoLoopError", "UFuncNoLoopError")
+    return speaks and (lacking or "not implemented for" in text or "not supported" in text)
 
 
 def library_hint(reply: Reply, like: str) -> str:

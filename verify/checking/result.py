@@ -14,6 +14,22 @@ from verify import errors
 
 Class = Literal["proved wrong", "property broken", "suspicious"]
 ORDER = ("proved wrong", "property broken", "suspicious")
+_WRONG_VALUES = {"values": "values differ", "non-finite": "NaN or inf where the answer is finite"}
+# name of a convention, as it is shown -> what it is, in words
+GLOSSARY = {
+    "causal": "the corner from which causal counts when queries and keys differ in number",
+    "empty-row": "what a query that sees no key gives",
+    "finfo-row": "what a row gives whose mask is the least finite number instead of -inf",
+    "behind-mask": "whether NaN or inf at a masked key touches the output: inert, no; reaches, yes",
+    "masking": "whether a masked key stays out beside very low scores",
+    "group-order": "which key-value head a query head reads",
+    "window-ends": "whether a window's ends count as inside",
+    "softcap-order": "whether the softcap comes before or after the bias",
+    "lse-base": "the base of the log-sum-exp",
+    "empty-lse": "the log-sum-exp of a query that sees no key",
+    "no keys": "what the output is when there is no key at all",
+    "deterministic": "whether equal calls gave equal bits",
+}
 
 
 @dataclass(frozen=True)
@@ -24,7 +40,8 @@ class Finding:
     entry, (batch, head, query, channel). got; expected ± radius; allowed beyond the radius, and `why` that much, by
     source, largest first. ulp: the error in units of the target's last place. row: the keys the row sees; dominant:
     (key, weight). smallest: the smallest failing input found. replay: the command that shows it again.
-    probability: of a false alarm, for "suspicious".
+    probability: of a false alarm, for "suspicious". about: the kind of fault the case was made for, which is not yet
+    what is wrong; not in the JSON.
     """
 
     verdict: Class
@@ -47,10 +64,32 @@ class Finding:
     seed: int = 0
     replay: str = ""
     probability: float | None = None
+    about: str = ""
+
+    @property
+    def heading(self) -> str:
+        """What is wrong, in words: the kind only where something says that it is of that kind, never a case's topic."""
+        named = self.kind != self.about
+        if self.rule in _WRONG_VALUES and not named:
+            return f"{_WRONG_VALUES[self.rule]}, case {self.case!r}"
+        if self.rule in ("raises", "shape") and not named:
+            return f"{'raises' if self.rule == 'raises' else 'wrong shape'}, case {self.case!r}"
+        return self.kind if named else self.rule
+
+    @property
+    def group(self) -> tuple[Any, ...]:
+        """Equal for findings that are shown together: one class, one diagnosis; or the same NaN, or the same error."""
+        if self.diagnosis:
+            return self.verdict, self.dtype, self.diagnosis
+        if self.rule == "non-finite":
+            return self.verdict, self.dtype, self.rule, repr(self.got)
+        if self.rule == "raises":
+            return self.verdict, self.dtype, self.rule, self.message
+        return self.verdict, self.dtype, self.rule, self.kind, self.case
 
     def text(self) -> str:
         """The finding as a person reads it."""
-        lines = [f"{self.verdict.upper()}: {self.kind}: {self.message}"]
+        lines = [f"{self.verdict.upper()}: {self.heading}: {self.message}"]
         if self.diagnosis:
             lines.append(f"  diagnosis  {self.diagnosis}")
         if self.case:
@@ -76,7 +115,7 @@ class Finding:
         return "\n".join(lines)
 
     def to_json(self) -> dict[str, Any]:
-        found = dict(self.__dict__)
+        found = {name: value for name, value in self.__dict__.items() if name != "about"}
         found["index"] = list(self.index)
         found["why"] = [{"source": name, "share": share} for name, share in self.why]
         found["dominant"] = [{"key": key, "weight": weight} for key, weight in self.dominant]
@@ -152,13 +191,21 @@ class CheckResult:
         if self.switches:
             lines.append("runs on: " + ", ".join(f"{name} {value}" for name, value in self.switches.items()))
         lines += [f"not judged: {text}" for text in self._unjudged()]
+        groups: dict[tuple[Any, ...], list[Finding]] = {}
         for finding in self.findings:
-            lines += ["", finding.text()]
+            groups.setdefault(finding.group, []).append(finding)
+        for first, *others in groups.values():
+            lines += ["", first.text()]
+            if others:
+                lines.append(f"  also seen in: {', '.join(dict.fromkeys(f.case or f.kind for f in others))}")
         if self.conventions:
             lines += ["", "conventions met:"]
             for c in self.conventions:
                 tail = f" (declared: {c.declared})" if c.declared else ""
                 lines.append(f"  {c.name}: {c.met}{tail}")
+            met = [name for name in GLOSSARY if any(c.name.startswith(name) for c in self.conventions)]
+            if met:
+                lines.append("  in words: " + "; ".join(f"{name}: {GLOSSARY[name]}" for name in met))
         if self.out_of_domain:
             lines += ["", "out of domain:", *(f"  {text}" for text in self.out_of_domain)]
         if self.statistics:

@@ -59,12 +59,13 @@ def suspicious(
     setting: Setting, plan: Any, ask: Ask, judge: Judge, reading: Reading
 ) -> tuple[list[Finding], dict[str, float], list[str]]:
     """(findings, figures for the report, what was not looked at)."""
+    limit = "statistics of error: a limit of this tool, not of the target: "
     if setting.dtype not in ("float16", "bfloat16"):
-        return [], {}, [f"statistics of error: no calibrated model for {setting.dtype}"]
+        return [], {}, [f"{limit}no calibrated model for {setting.dtype}"]
     if setting.base.causal != "none" or setting.base.window is not None or setting.base.softcap is not None:
-        return [], {}, ["statistics of error: modelled for plain attention only"]
+        return [], {}, [f"{limit}modelled for plain attention only"]
     if setting.base.rope is not None or "alibi" in setting.declared.fields or reading.tiled:
-        return [], {}, ["statistics of error: modelled for plain attention only"]
+        return [], {}, [f"{limit}modelled for plain attention only"]
     rng = np.random.default_rng(plan.seed + 4)
     inputs = [(1024, 64, 1.0), (1024, 64, 3.5)] if not plan.quick else [(256, 64, 2.0)]
     graded = "grad" in setting.has and (plan.gradients or setting.profile.like == "numpy") and not plan.quick
