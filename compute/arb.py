@@ -51,19 +51,20 @@ class Balls:
 
 
 def _pack(flint: Any, entries: list[Any], shape: tuple[int, ...]) -> Balls:
-    mids, lows, rads = [], [], []
+    packed: list[tuple[float, float, float]] = []
     for x in entries:
         mid = float(x.mid())
         if not np.isfinite(mid):
-            mids.append(0.0), lows.append(0.0), rads.append(np.inf)
+            packed.append((0.0, 0.0, np.inf))
             continue
         rest = x - flint.arb(mid)
         low = float(rest.mid())
         left = rest - flint.arb(low)
         # What is left may be too small for a float and still not be 0: then the least float above it.
-        rads.append(0.0 if left.is_zero() else float(np.nextafter(float(left.abs_upper()), np.inf)))
-        mids.append(mid), lows.append(low)
-    return Balls(*(np.array(a, dtype=np.float64).reshape(shape) for a in (mids, lows, rads)))
+        rad = 0.0 if left.is_zero() else float(np.nextafter(float(left.abs_upper()), np.inf))
+        packed.append((mid, low, rad))
+    columns = np.array(packed, dtype=np.float64).reshape(-1, 3).T
+    return Balls(*(column.reshape(shape) for column in columns))
 
 
 def _scale(flint: Any, head: Head) -> Any:

@@ -84,12 +84,16 @@ def _run(words: list[str], chosen: str | None) -> int:
 
 
 def _check_common(args: argparse.Namespace) -> None:
-    """Refuse what every command would only trip over after its work: a seed below 0, a place that can't be written."""
+    """Refuse what commands would only trip over later: a seed below 0, endless times, places that can't be written."""
     from pathlib import Path
 
     seed = getattr(args, "seed", None)
     if isinstance(seed, int) and seed < 0:
         raise errors.UsageError(f"--seed is {seed}: expected a whole number, at least 0")
+    for option in ("timeout", "budget", "memory"):
+        value = getattr(args, option, None)
+        if value is not None and not 0 < value < float("inf"):
+            raise errors.UsageError(f"--{option} is {value}: expected a finite number above 0")
     for option in ("json", "junit_xml", "svg", "plot"):
         where = getattr(args, option, None)
         if where is None or str(where) == "-":

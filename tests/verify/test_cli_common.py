@@ -21,6 +21,9 @@ from verify.cli import main
         (["check", "x.py:f", "--json", "no/such/folder/x.json"], "does not exist; make it first"),
         (["check", "x.py:f", "--junit-xml", "no/such/folder/x.xml"], "does not exist; make it first"),
         (["study", "weights", "--json", "."], "is a folder"),
+        (["check", "x.py:f", "--timeout", "nan"], "expected a finite number above 0"),
+        (["check", "x.py:f", "--budget", "inf"], "expected a finite number above 0"),
+        (["check", "x.py:f", "--memory", "-1"], "expected a finite number above 0"),
     ],
 )
 def test_refused_before_any_work(words: list[str], message: str, capsys: pytest.CaptureFixture[str]) -> None:
@@ -33,15 +36,32 @@ def test_certify_reads_only_npz(tmp_path: Path, capsys: pytest.CaptureFixture[st
     np.save(single, np.zeros((2, 2)))
     text = tmp_path / "q.txt"
     text.write_text("not an archive")
-    for path in (single, text):
+    empty = tmp_path / "empty.npz"
+    empty.touch()
+    for path in (single, text, empty):
         assert main(["certify", str(path)]) == errors.USAGE
         assert "is no .npz file" in capsys.readouterr().err
     whole = tmp_path / "q.npz"
     np.savez(whole, q=np.zeros((2, 2)), k=np.zeros((2, 2)), v=np.zeros((2, 2)))
+    torn = tmp_path / "torn.npz"
+    data = bytearray(whole.read_bytes())
+    data[len(data) // 4] ^= 0xFF
+    torn.write_bytes(data)
+    assert main(["certify", str(torn)]) == errors.USAGE
+    assert main(["certify", str(tmp_path / "none.npz")]) == errors.USAGE
+    capsys.readouterr()
     for words in (["--example", "cancel"], ["--svg", str(tmp_path / "x.svg")], ["--algorithm", "eager"]):
         assert main(["certify", str(whole), *words]) == errors.USAGE
         assert capsys.readouterr().out == ""
     assert main(["certify", str(whole)]) == errors.AGREES
+
+
+@pytest.mark.parametrize("text", ["flash:block=x", "flash:block=1.5", "flash:block=true", "flash:blok=1", "slow:"])
+def test_an_algorithm_that_cannot_be_read(text: str) -> None:
+    from verify.checking.allowance import parse_algorithm
+
+    with pytest.raises(errors.UsageError, match="--algorithm"):
+        parse_algorithm(text, "float32")
 
 
 def test_prove_refuses_what_it_would_otherwise_ignore() -> None:

@@ -74,6 +74,9 @@ def parse_algorithm(text: str | Any | None, dtype: str) -> Judge:
         if not equals or key not in known:
             raise UsageError(f"--algorithm {text}: {word!r} is not one of {', '.join(sorted(known))} with a value")
         options[key] = _value(value)
+    block = options.get("block")
+    if block is not None and (isinstance(block, bool) or not isinstance(block, int)):
+        raise UsageError(f"--algorithm {text}: block is {block!r}: expected a number of keys, as 128")
     try:
         return Judge((kinds[name](**options),), text, True)
     except (InputError, TypeError) as error:

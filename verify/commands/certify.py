@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import argparse
 import zipfile
+import zlib
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -20,6 +21,7 @@ if TYPE_CHECKING:
     from compute.certificate import Certificate
 
 ARRAYS = ("q", "k", "v", "mask", "bias", "sink", "alibi_slopes", "key_lengths", "grad_output", "result")
+LARGEST = 8 * 2**30  # bytes of unpacked arrays
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -93,14 +95,18 @@ def _load(name: str | None) -> dict[str, Any]:
         raise UsageError(
             "no FILE.npz given: expected one made by numpy.savez(FILE, q=q, k=k, v=v), or --example cancel"
         )
-    if Path(name).is_file() and not zipfile.is_zipfile(name):
+    if Path(name).exists() and not zipfile.is_zipfile(name):
         raise UsageError(f"{name} is no .npz file: expected one made by numpy.savez(FILE, q=q, k=k, v=v)")
     try:
+        with zipfile.ZipFile(name) as archive:
+            whole = sum(part.file_size for part in archive.infolist())
+        if whole > LARGEST:
+            raise UsageError(f"{name} unpacks to {whole / 2**30:.0f} GiB: expected at most {LARGEST / 2**30:.0f} GiB")
         with np.load(name, allow_pickle=False) as stored:
             arrays = {key: stored[key] for key in stored.files}
-    except (ValueError, OSError) as error:
-        if isinstance(error, FileNotFoundError):
-            raise
+    except FileNotFoundError:
+        raise
+    except (ValueError, OSError, EOFError, NotImplementedError, zipfile.BadZipFile, zlib.error) as error:
         raise UsageError(f"cannot read {name} as .npz without pickled objects: {error}") from error
     missing, unknown = {"q", "k", "v"} - set(arrays), set(arrays) - set(ARRAYS)
     if missing or unknown:
