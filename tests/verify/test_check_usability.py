@@ -94,6 +94,13 @@ def test_gradients_of_a_function_that_gives_none_are_refused_before_judging() ->
         verify.check(never, grad=True)
 
 
+def test_requests_that_would_be_passed_over_are_refused() -> None:
+    with pytest.raises(UsageError, match="beside reference="):
+        verify.check(attention, reference=attention, grad=True)
+    with pytest.raises(UsageError, match="compile=True needs"):
+        verify.check(attention, compile=True)
+
+
 def test_gradients_that_are_all_refused_are_not_judged() -> None:
     def backward(q: Any, k: Any, v: Any, grad_output: Any) -> Any:
         raise NotImplementedError("later")

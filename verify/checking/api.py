@@ -86,6 +86,8 @@ def check(
 
         if isinstance(target, str):
             raise UsageError("reference= needs a function as target, not text")
+        if grad or backward is not None:
+            raise UsageError("grad= and backward= beside reference=: a reference of your own is asked q, k, v only")
         return check_custom(target, reference, properties, dtype=dtype or "float64", seed=seed, like=like or "numpy")
     subject, name = _subject(target, like, layout, device, dict(arg or {}), backward, timeout, memory, isolate, compile)
     try:
@@ -146,6 +148,8 @@ def _subject(
     if callable(target):
         if isinstance(backward, str):
             raise UsageError("backward is text and target is a function: give both as functions, or both as text")
+        if compiled:
+            raise UsageError("compile=True needs a target given as text, or isolate=True: or give torch.compile(f)")
         _has_device(like or "numpy", device, target)
         local = Local(target, like=like or "numpy", layout=layout, device=device, backward=backward, renamed=renamed)
         return local, ""
