@@ -15,6 +15,7 @@ from derive import intervals
 from derive.errors import DeriveError, StatementError
 from derive.importer import Importer, Unestablished
 from derive.index import Facts, Ix
+from derive.inequalities import Context, read, vacuous_indices
 from derive.language import total
 from derive.normal import NotShown
 from derive.prover import prove
@@ -37,8 +38,11 @@ def nonnegative_difference(step: Step) -> Verdict:
     difference = sympy.sympify(step.rhs, strict=True) - sympy.sympify(step.lhs, strict=True)
     verdicts = []
     if "as" in step.data:
-        verdicts.append(prove(difference, step.data["as"], step.assumptions))
-        difference = step.data["as"]
+        other = read(step.data["as"])
+        if extra := vacuous_indices(Context.of(step), other):
+            return Verdict.unknown(f'data["as"] needs {", ".join(sorted(map(str, extra)))}, which may have no value')
+        verdicts.append(prove(difference, other, step.assumptions))
+        difference = other
     try:
         importer = Importer(step.assumptions, statement=(step.lhs, step.rhs, difference))
         shown = has_sign(importer, difference, {}, importer.facts, strict=step.relation == "<")
@@ -90,9 +94,10 @@ def rank_factorisation(step: Step) -> Verdict:
     missing = {"rows", "columns", "left", "right", "inner"} - step.data.keys()
     if missing:
         raise DeriveError(f"rank-factorisation needs data for {', '.join(sorted(missing))}")
-    left, right, inner = step.data["left"], step.data["right"], step.data["inner"]
-    if step.data["columns"] in left.free_symbols or step.data["rows"] in right.free_symbols:
+    rows, columns, left, right, inner = (read(step.data[k]) for k in ("rows", "columns", "left", "right", "inner"))
+    bound = read(step.rhs)
+    if columns in left.free_symbols or rows in right.free_symbols:
         return Verdict.unknown("a factor mentions the index of the other side, so it is no factorisation")
-    if sympy.sympify(step.rhs).has(step.data["rows"]) or sympy.sympify(step.rhs).has(step.data["columns"]):
+    if bound.has(rows) or bound.has(columns):
         return Verdict.unknown("the bound on the rank depends on an index of the matrix")
-    return prove(step.lhs, total(left * right, inner, step.rhs), step.assumptions)
+    return prove(step.lhs, total(left * right, inner, bound), step.assumptions)

@@ -9,13 +9,16 @@ Does not: decide signs. UNKNOWN means "not shown", and is never read as negative
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from enum import IntEnum
+from itertools import product
 from typing import Any
 
 import sympy
 
 from derive.assumptions import Assumption, AtLeast, Defined, Distinct, InRange, Ordered, Positive, ZeroOne
+from derive.errors import StatementError
 from derive.instances import free_symbols, label_of
 from derive.prover import prove
 from derive.rules import rule
@@ -31,11 +34,19 @@ class Sign(IntEnum):
     POSITIVE = 2
 
 
+def read(value: Any) -> Any:
+    """A part of a condition as SymPy; text is refused, never evaluated."""
+    try:
+        return sympy.sympify(value, strict=True)
+    except (sympy.SympifyError, TypeError):
+        raise StatementError(f"a condition holds {value!r}; expected a SymPy expression or a number") from None
+
+
 @dataclass(frozen=True)
 class Context:
     """The conditions under which a sign is asked for: assumptions, the free symbols of the statement's sides (an
     assumption's index among them is that one index), ranges of the binders in scope, and indices that are known to
-    differ because a factor 1 − δ vanishes otherwise."""
+    differ because a factor 1 − δ vanishes otherwise. A range without ends: nothing is known of that binder."""
 
     assumptions: tuple[Assumption, ...]
     fixed: frozenset[Any] = frozenset()
@@ -51,23 +62,39 @@ class Context:
     def given(self, *ranges: tuple[Any, Any, Any]) -> Context:
         """Inside a sum: its binders shadow everything of their names that was known before."""
         names = {r[0] for r in ranges}
-        kept = tuple(r for r in self.ranges if r[0] not in names)
+        kept = tuple(
+            (r[0], None, None) if r[1] is not None and names & (free_symbols(r[1]) | free_symbols(r[2])) else r
+            for r in self.ranges
+            if r[0] not in names
+        )
         apart = tuple(d for d in self.distinct if not names & set(free_symbols(d[0]) | free_symbols(d[1])))
         return replace(self, ranges=(*kept, *ranges), distinct=apart)
 
-    def range_of(self, index: Any) -> tuple[Any, Any] | None:
-        for name, low, high in reversed(self.ranges):
-            if name == index:
-                return low, high
+    @property
+    def bound(self) -> frozenset[Any]:
+        """The binders in scope."""
+        return frozenset(r[0] for r in self.ranges)
+
+    def stated_range(self, index: Any) -> tuple[Any, Any] | None:
+        """The range that the conditions state, whatever the sum in which one asks."""
         for one in self.assumptions:
             if isinstance(one, InRange) and one.index == index:
-                return sympy.sympify(one.lower), sympy.sympify(one.upper)
+                return read(one.lower), read(one.upper)
         return None
 
+    def range_of(self, index: Any) -> tuple[Any, Any] | None:
+        """The range of a symbol as it is meant here, its ends in symbols as they are meant here."""
+        for name, low, high in reversed(self.ranges):
+            if name == index:
+                return None if low is None else (low, high)
+        ends = self.stated_range(index)
+        if ends is None or self.bound & (free_symbols(ends[0]) | free_symbols(ends[1])):
+            return None  # an end is hidden by a binder of its name
+        return ends
+
     def differ(self, a: Any, b: Any) -> bool:
-        bound = {r[0] for r in self.ranges}
-        stated = [(d.first, d.second) for d in self.assumptions if isinstance(d, Distinct)]
-        stated = [d for d in stated if not bound & (free_symbols(d[0]) | free_symbols(d[1]))]
+        stated = [(read(d.first), read(d.second)) for d in self.assumptions if isinstance(d, Distinct)]
+        stated = [d for d in stated if not self.bound & (free_symbols(d[0]) | free_symbols(d[1]))]
         return any({a, b} == set(pair) for pair in (*self.distinct, *stated))
 
 
@@ -85,6 +112,9 @@ def sign(expr: Any, context: Context) -> Sign:
 
 
 def _symbol(expr: Any, context: Context) -> Sign:
+    if expr in context.bound:
+        least = minimum(expr, context)  # what its symbol says of itself needn't hold of a binder
+        return Sign.UNKNOWN if least is None or least < 0 else Sign.POSITIVE if least > 0 else Sign.NONNEGATIVE
     if expr.is_positive:
         return Sign.POSITIVE
     least = minimum(expr, context)
@@ -129,7 +159,7 @@ def _innermost_first(context: Context) -> list[tuple[Any, tuple[Any, Any]]]:
 
 
 def _least(size: Any, context: Context) -> int | None:
-    if not (size.is_Symbol and size.is_integer and size.is_nonnegative):
+    if size in context.bound or not (size.is_Symbol and size.is_integer and size.is_nonnegative):
         return None
     stated = [a.least for a in context.assumptions if isinstance(a, AtLeast) and a.size == size]
     return max(stated, default=0)
@@ -165,7 +195,7 @@ def _complement(expr: Any) -> tuple[Any, Any] | None:
     """(i, j) for 1 − δ_ij."""
     if isinstance(expr, sympy.Add) and len(expr.args) == 2:
         rest = 1 - expr
-        if isinstance(rest, sympy.KroneckerDelta):
+        if isinstance(rest, sympy.KroneckerDelta) and len(rest.args) == 2:
             return rest.args[0], rest.args[1]
     return None
 
@@ -231,10 +261,25 @@ def _indexed(expr: Any, context: Context) -> Sign:
         if isinstance(one, ZeroOne) and label_of(one.array) == label:
             return Sign.NONNEGATIVE
         if isinstance(one, Defined) and label_of(one.array) == label:
-            ranges = [(i, *ends) if (ends := context.range_of(at)) else None
-                      for i, at in zip(one.indices, expr.indices, strict=True)]  # fmt: skip
-            return sign(one.body, replace(context, ranges=tuple(r for r in ranges if r), distinct=()))
+            return _defined(one, expr.indices, context)
     return Sign.UNKNOWN
+
+
+def _defined(one: Defined, places: tuple[Any, ...], context: Context) -> Sign:
+    """The sign of a definition's body at these places. The body is read outside all sums, and its indices get names of
+    their own: none of them is the free index, the binder or the index of a condition that has the same name."""
+    if len(one.indices) != len(places):
+        return Sign.UNKNOWN
+    own = {i: sympy.Dummy(i.name, integer=True) for i in one.indices}
+    if set(own) & _binders(one.body):
+        return Sign.UNKNOWN
+    ranges: list[tuple[Any, Any, Any]] = []
+    for index, at in zip(one.indices, places, strict=True):
+        ends = context.range_of(at) if at.is_Symbol else None
+        low, high = ends or (at, at)
+        hidden = context.bound & (free_symbols(low) | free_symbols(high))
+        ranges.append((own[index], None, None) if hidden else (own[index], low, high))
+    return sign(one.body.xreplace(own), replace(context, ranges=tuple(ranges), distinct=()))
 
 
 def _log(expr: Any, context: Context) -> Sign:
@@ -265,58 +310,111 @@ def _stated(expr: Any, context: Context) -> Sign:
     """
     for one in context.assumptions:
         if isinstance(one, Positive):
-            facts = [(sympy.sympify(one.expr), Sign.POSITIVE)]
+            facts = [(read(one.expr), Sign.POSITIVE)]
         elif isinstance(one, Ordered):
-            low, middle, high = (sympy.sympify(e) for e in (one.lower, one.middle, one.upper))
+            low, middle, high = (read(e) for e in (one.lower, one.middle, one.upper))
             facts = [(middle - low, Sign.NONNEGATIVE), (high - middle, Sign.NONNEGATIVE)]
         else:
             continue
         for fact, strength in facts:
-            if any(variant == expr for variant in _variants(fact, context)):
+            if any(variant == expr for variant in _variants(fact, one, context)):
                 return strength
     return Sign.UNKNOWN
 
 
-def _variants(fact: Any, context: Context) -> list[Any]:
-    """The fact at every index in scope that its ranged indices may stand for."""
-    bound = [r[0] for r in context.ranges]
-    found = [fact] if not free_symbols(fact) & set(bound) or _same_ranges(fact, context) else []
-    for index in sorted(free_symbols(fact), key=str):
-        own = _assumed_range(index, context)
-        if own is None or index in context.fixed:
+def _variants(fact: Any, source: Any, context: Context) -> Iterator[Any]:
+    """The fact at all indices in scope that its ranged indices may stand for.
+
+    Each of them stands for an index whose range is that range, and keeps to the Distinct conditions; every other name
+    must mean here what it means in the conditions, so none of them may be a binder in scope.
+    """
+    pairs = [(read(d.first), read(d.second)) for d in context.assumptions if isinstance(d, Distinct)]
+    general, fixed = _names_of(fact, pairs, context)
+    if fixed & context.bound:
+        return
+    limited = {
+        name
+        for a in context.assumptions
+        if isinstance(a, Ordered) and a is not source and not _of_reals(a)
+        for e in (a.lower, a.middle, a.upper)
+        for name in free_symbols(read(e))
+    }
+    indices = sorted(general, key=str)
+    places = sorted(context.bound | context.fixed, key=str)
+    choices = [
+        ([i] if i not in context.bound else []) + [p for p in places if i not in limited and p.is_integer]
+        for i in indices
+    ]
+    hidden = _binders(fact)
+    for chosen in product(*choices):
+        names = dict(zip(indices, chosen, strict=True))
+        moved = {i: p for i, p in names.items() if i != p}
+        if hidden & (set(moved) | set(moved.values())):
             continue
-        for other in (*bound, *context.fixed):
-            if other == index or context.range_of(other) != own:
-                continue
-            if all(context.differ(other, partner) for partner in _partners(index, context)):
-                found.append(fact.xreplace({index: other}))
-    return found
+        ranges = {i: tuple(e.xreplace(names) for e in context.stated_range(i) or ()) for i in indices}
+        in_place = all(context.range_of(p) == ranges[i] for i, p in names.items() if i != p or p in context.bound)
+        apart = all(
+            context.differ(a.xreplace(names), b.xreplace(names)) for a, b in pairs if {a, b} & (set(moved) | general)
+        )
+        if in_place and apart:
+            yield fact.xreplace(moved)
 
 
-def _same_ranges(fact: Any, context: Context) -> bool:
-    """Whether every bound symbol of the fact runs over the range that the assumptions give the index of its name."""
-    for name, low, high in context.ranges:
-        if name in free_symbols(fact):
-            if name in context.fixed:
-                return False  # bound here, so not the one index that the fact is about
-            if _assumed_range(name, context) != (low, high):
-                return False
-            if not all(context.differ(name, partner) for partner in _partners(name, context)):
-                return False
-    return True
+def _names_of(fact: Any, pairs: list[tuple[Any, Any]], context: Context) -> tuple[set[Any], set[Any]]:
+    """The ranged indices of which a fact speaks in general, and the names in it or its conditions that mean one thing.
+
+    An index is general when it has a stated range and is not free in the statement's sides.
+    """
+    general: set[Any] = set()
+    fixed: set[Any] = set()
+    waiting = set(free_symbols(fact))
+    while waiting:
+        name = waiting.pop()
+        if name in general | fixed:
+            continue
+        ends = context.stated_range(name)
+        if ends is None or name in context.fixed:
+            fixed.add(name)
+            continue
+        general.add(name)
+        waiting |= free_symbols(ends[0]) | free_symbols(ends[1])
+        for a, b in pairs:
+            if name in free_symbols(a) | free_symbols(b):
+                waiting |= free_symbols(a) | free_symbols(b)
+    return general, fixed
 
 
-def _assumed_range(index: Any, context: Context) -> tuple[Any, Any] | None:
+def _binders(expr: Any) -> set[Any]:
+    return {limit[0] for node in expr.atoms(sympy.Sum, sympy.Product) for limit in node.limits}
+
+
+def vacuous_indices(context: Context, *exprs: Any) -> set[Any]:
+    """Ranged indices of these expressions that the statement's sides don't have, and that may have no value.
+
+    An equality that holds for each of their values says nothing where there is none, so it is no evidence for the
+    sides. An index surely has a value when its range, in sizes and indices of the sides, is not empty by the stated
+    least sizes, and no condition sets it apart from an index of the sides or from another such index.
+    """
+    ranged = {read(a.index) for a in context.assumptions if isinstance(a, InRange)}
+    extra = (ranged & set().union(*(free_symbols(read(e)) for e in exprs))) - context.fixed
+    if not extra:
+        return extra
+    taken = extra | context.fixed
+    doubtful = set()
     for one in context.assumptions:
-        if isinstance(one, InRange) and one.index == index:
-            return sympy.sympify(one.lower), sympy.sympify(one.upper)
-    return None
-
-
-def _partners(index: Any, context: Context) -> list[Any]:
-    """What the assumptions say that the index differs from."""
-    pairs = [(d.first, d.second) for d in context.assumptions if isinstance(d, Distinct)]
-    return [b if a == index else a for a, b in pairs if index in (a, b)]
+        if isinstance(one, Distinct):
+            parts = {read(one.first), read(one.second)}
+            names = set().union(*(free_symbols(p) for p in parts))
+            doubtful |= names & extra if not parts - taken or len(parts & ranged) < 2 else set()
+        elif isinstance(one, Ordered) and not _of_reals(one):
+            doubtful |= extra & set().union(*(free_symbols(read(e)) for e in (one.lower, one.middle, one.upper)))
+    for name in extra - doubtful:
+        low, high = context.stated_range(name) or (sympy.Integer(1), sympy.Integer(0))
+        known = not ranged & (free_symbols(low) | free_symbols(high)) - context.fixed
+        once = sum(a.index == name for a in context.assumptions if isinstance(a, InRange)) == 1
+        if not (known and once and nonempty(low, high, context)):
+            doubtful.add(name)
+    return doubtful
 
 
 def positive_denominators(context: Context, *exprs: Any) -> tuple[Positive, ...]:
@@ -324,7 +422,7 @@ def positive_denominators(context: Context, *exprs: Any) -> tuple[Positive, ...]
     found: dict[Any, Positive] = {}
     for expr in exprs:
         nodes = list(sympy.preorder_traversal(expr))
-        bound = {limit[0] for node in nodes if isinstance(node, sympy.Sum) for limit in node.limits}
+        bound = _binders(expr)
         for node in nodes:
             below = isinstance(node, sympy.Pow) and node.exp.is_negative and not free_symbols(node.base) & bound
             if below and sign(node.base, context) is Sign.POSITIVE:
@@ -334,7 +432,7 @@ def positive_denominators(context: Context, *exprs: Any) -> tuple[Positive, ...]
 
 def _of_reals(one: Ordered) -> bool:
     """Whether an order is one of real values: no equality needs it, and the first checker reads orders of sizes."""
-    ends = [sympy.sympify(e) for e in (one.lower, one.middle, one.upper)]
+    ends = [read(e) for e in (one.lower, one.middle, one.upper)]
     return any(e.has(sympy.Indexed) or any(not s.is_integer for s in free_symbols(e)) for e in ends)
 
 
@@ -349,8 +447,12 @@ def certified_difference(step: Step) -> Verdict:
     if step.relation not in ("<=", "<"):
         return Verdict.unknown("this rule shows ≤ and < only")
     needed = Sign.POSITIVE if step.relation == "<" else Sign.NONNEGATIVE
-    certificate = sympy.sympify(step.data.get("certificate", step.rhs - step.lhs), strict=True)
-    if sign(certificate, Context.of(step)) < needed:
+    certificate = read(step.data.get("certificate", step.rhs - step.lhs))
+    context = Context.of(step)
+    if extra := vacuous_indices(context, certificate):
+        return Verdict.unknown(f"the certificate needs {', '.join(sorted(map(str, extra)))}, which may have no value")
+    context = replace(context, fixed=context.fixed | free_symbols(certificate))
+    if sign(certificate, context) < needed:
         refuted = prove(step.lhs, step.rhs, step.assumptions, relation=step.relation)
         if refuted.kind is Kind.REFUTED:
             return refuted

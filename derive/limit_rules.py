@@ -13,6 +13,8 @@ from typing import Any
 
 import sympy
 
+from derive import intervals
+from derive.assumptions import AtLeast
 from derive.errors import StatementError
 from derive.oracle_rules import grid_of_limit, guarded, with_stated_error
 from derive.power_sums import N, V
@@ -117,8 +119,19 @@ def near_tie(step: Step) -> Verdict:
         return Verdict.unknown(str(error))
     stated = sympy.cancel(step.rhs / mu(N))
     if stated.free_symbols or sympy.expand(stated - constant) != 0:
-        return Verdict.refuted(f"the limit is {constant} mu(n), not {step.rhs}", constant=str(constant))
+        return _another(constant, stated, f"the limit is {constant} mu(n), not {step.rhs}", constant=str(constant))
     return with_stated_error(step, Verdict.proved("v → ∞ at every fixed n ≥ 2", constant=str(constant)))
+
+
+def _another(known: Any, stated: Any, words: str, **evidence: object) -> Verdict:
+    """Refuted where intervals separate the two at a point; unlike forms alone may still be one value: Unknown."""
+    try:
+        witness = intervals.refute(known, stated, "=", (AtLeast(N, 2),))
+    except StatementError:
+        witness = None
+    if witness is None:
+        return Verdict.unknown(f"not shown to be equal, nor to differ: {known} and {stated}")
+    return Verdict.refuted(words, witness=witness, **evidence)
 
 
 def near_tie_constant(body: Any) -> Any:
@@ -165,7 +178,7 @@ def many_keys(step: Step) -> Verdict:
     except StatementError as error:
         return Verdict.unknown(str(error))
     if not _same_in_exponentials(known, step.rhs):
-        return Verdict.refuted(f"the expansion is {known}, not {step.rhs}", right=str(known))
+        return _another(known, step.rhs, f"the expansion is {known}, not {step.rhs}", right=str(known))
     return with_stated_error(step, Verdict.proved("n → ∞ at every fixed v, remainder of relative order 1/n²"))
 
 
@@ -241,7 +254,7 @@ def frozen(step: Step) -> Verdict:
         return Verdict.unknown(str(error))
     given = known.subs(sympy.Symbol("m"), m)
     if not _same_rational(given, step.rhs, m):
-        return Verdict.refuted(f"PD(m) gives {known}, not {step.rhs}", right=str(known))
+        return _another(given, step.rhs, f"PD(m) gives {known}, not {step.rhs}", right=str(known))
     return grid_of_limit(step, step.data.get("grid") or ())
 
 

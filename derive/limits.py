@@ -7,11 +7,12 @@ Does not: find the form, or take a limit under a sum whose range grows.
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import sympy
 
-from derive.inequalities import Context, Sign, positive_denominators, sign
+from derive.inequalities import Context, Sign, positive_denominators, read, sign, vacuous_indices
 from derive.instances import free_symbols
 from derive.prover import prove
 from derive.rules import rule
@@ -83,8 +84,11 @@ def limit_laws(step: Step) -> Verdict:
     if step.relation != "limit" or not isinstance(step.lhs, sympy.Limit):
         return Verdict.unknown("this rule takes the limit of a SymPy Limit")
     expr, variable, point = step.lhs.args[:3]
-    form = step.data.get("form", expr)
+    form = read(step.data.get("form", expr))
     context = Context.of(step)
+    if extra := vacuous_indices(context, form):
+        return Verdict.unknown(f"the form needs {', '.join(sorted(map(str, extra)))}, which may have no value")
+    context = replace(context, fixed=context.fixed | free_symbols(form))
     equal = prove(expr, form, (*step.assumptions, *positive_denominators(context, expr, form)))
     if not equal.is_proved:
         return equal if equal.kind is Kind.REFUTED else Verdict.unknown(f"the form isn't shown to be equal: {equal}")

@@ -125,7 +125,7 @@ class PowerSums:
 
 def highest(expression: Any) -> int:
     """The largest k of a p_k in an expression whose abbreviations are written out (at least 2)."""
-    names = [s.name for s in sympy.sympify(expression).subs(DEFINITIONS).free_symbols]
+    names = [s.name for s in sympy.sympify(expression, strict=True).subs(DEFINITIONS).free_symbols]
     return max([2, *(int(name[2:]) for name in names if name.startswith("p_") and name[2:].isdigit())])
 
 

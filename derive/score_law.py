@@ -134,8 +134,8 @@ def _points(step: Step, deviations: tuple[Any, Any]) -> Iterator[tuple[Mapping[A
     fixed = None if isinstance(size, sympy.Symbol) else int(size)
     for d_k in (fixed,) if fixed is not None else (2, 3, 5, 8, 16):
         for s, u in ((1, 1), (sympy.Rational(3, 2), sympy.Rational(2, 3)), (sympy.Rational(1, 2), 3)):
-            for at in (sympy.Rational(1, 3), sympy.Rational(3, 2), sympy.S(4), sympy.Rational(-5, 4)):
-                values = {argument: at, deviations[0]: sympy.sympify(s), deviations[1]: sympy.sympify(u)}
+            for at in (sympy.Rational(1, 3), sympy.Rational(3, 2), sympy.Integer(4), sympy.Rational(-5, 4)):
+                values = {argument: at, deviations[0]: sympy.Rational(s), deviations[1]: sympy.Rational(u)}
                 if fixed is None:
                     values[size] = sympy.Integer(d_k)
                 scale = mpmath.mpf(sympy.Rational(s).p) / sympy.Rational(s).q

@@ -142,7 +142,12 @@ def _special_laws() -> list[Claim]:
         fourth("signs", "components ±1", "成分が ±1", rademacher(), sympy.S.One, sympy.S.One),
         fourth("uniform", "components uniform on [−1, 1]", "[−1, 1] の一様成分", uniform(), r(1, 9), r(1, 25)),
         fourth(
-            "laplace", "Laplace components of scale 1", "尺度 1 のラプラス成分", laplace(), sympy.S(4), sympy.S(576)
+            "laplace",
+            "Laplace components of scale 1",
+            "尺度 1 のラプラス成分",
+            laplace(),
+            sympy.Integer(4),
+            sympy.Integer(576),
         ),
         fourth(
             "exponential",
@@ -150,7 +155,7 @@ def _special_laws() -> list[Claim]:
             "平均 0 にずらした指数分布の成分",
             shifted_exponential(1, -1),
             sympy.S.One,
-            sympy.S(81),
+            sympy.Integer(81),
         ),
         fourth(
             "student",

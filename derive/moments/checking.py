@@ -68,7 +68,8 @@ def moment_limit(step: Step) -> Verdict:
 
     Sound because an expectation over finitely many moments is a fraction of polynomials in the sizes (and square
     roots of sizes): as step.data["size"] → ∞ it tends to the quotient of the leading coefficients when the powers are
-    equal, and to 0 when the denominator's is higher. Refuted shows the limit that was found.
+    equal, and to 0 when the denominator's is higher. Refuted shows the limit that was found, and numbers at which it
+    differs from the right side.
     """
     if step.relation != "limit":
         return Verdict.unknown(f"the rule moment-limit checks limits, not {step.relation!r}")
@@ -88,9 +89,15 @@ def moment_limit(step: Step) -> Verdict:
     if not _positive_polynomial(bottom, {a.size for a in step.assumptions if isinstance(a, AtLeast) and a.least >= 1}):
         return Verdict.unknown("the leading coefficient of the denominator may be 0")
     limit = algebra.expression_of(top) / algebra.expression_of(bottom) if power == 0 else sympy.S.Zero
-    if algebra.same(limit, rhs):
-        return Verdict.proved(f"{size} → ∞, every value of the rest", **verdict.evidence)
-    return Verdict.refuted("the limit is another", limit=str(sympy.factor(limit)))
+    try:
+        if algebra.same(limit, rhs):
+            return Verdict.proved(f"{size} → ∞, every value of the rest", **verdict.evidence)
+        _, witness = _enumeration(replace(step, lhs=limit, rhs=rhs, relation="="), model)
+    except (MomentError, StatementError) as reason:
+        return Verdict.unknown(str(reason))
+    if witness is None:
+        return Verdict.unknown("the limit is not shown to be the right side, nor to differ", limit=str(limit))
+    return Verdict.refuted("the limit is another", limit=str(sympy.factor(limit)), **witness)
 
 
 def evaluate(statement: Any, model: Model, route: str) -> Any:

@@ -75,7 +75,7 @@ def from_cumulants(cumulants: Mapping[int, Any] | Sequence[Any], *, name: str = 
 def _check_possible(table: Mapping[int, Any]) -> None:
     """Refuse numbers that no law has: a negative variance, or κ₄ κ₂ < κ₃² − 2 κ₂³ (kurtosis ≥ skewness² + 1)."""
     variance, third, fourth = (table.get(r) for r in (2, 3, 4))
-    if variance is not None and variance.is_negative:
+    if variance is not None and (variance.is_negative or (variance.is_nonpositive and not variance.is_zero)):
         raise InputError(f"variance: expected a number of at least 0, got {variance}")
     if variance is None or third is None or fourth is None:
         return
@@ -168,6 +168,8 @@ def student(dof: Any, scale: Any = 1) -> Law:
         raise InputError(
             f"student: expected a number of degrees of freedom, got {dof}: which moments exist depends on it"
         )
+    if not nu.is_positive:
+        raise InputError(f"student: expected degrees of freedom above 0, got {nu}")
 
     def raw(order: int) -> Any:
         if order % 2:

@@ -188,10 +188,15 @@ def correlated(
     means: tuple[Any, Any] = (0, 0),
     deviations: tuple[Any, Any] = (1, 1),
 ) -> tuple[Array, Array]:
-    """Two arrays, jointly Gaussian place by place with this correlation; different places are independent."""
+    """Two arrays, jointly Gaussian place by place with this correlation; different places are independent.
+
+    Raises InputError for a correlation outside [−1, 1].
+    """
     sizes = tuple(sympy.sympify(s, strict=True) for s in shape)
     first, second = (array(name, *sizes) for name in names)
     values = [sympy.sympify(x, strict=True) for x in (*means, *deviations, correlation)]
+    if (1 - values[4] ** 2).is_negative or values[4].is_real is False:
+        raise InputError(f"correlation: expected a number from -1 to 1, got {correlation}")
     law = RandomEntries((first, second), GaussianPair((values[0], values[1]), (values[2], values[3]), values[4]))
     return (
         Array(sizes, lambda *i: first[i], (law,)),
