@@ -58,6 +58,7 @@ class Evaluator:
         self.zero = ops.lift(Fraction(0))
         self._info: dict[Any, _Info] = statement.facts
         self._memo: dict[Any, Any] = {}
+        self._opening: set[tuple[str, tuple[int, ...]]] = set()
 
     def value(self, expr: Any) -> Any:
         """The value of a side. Raises StatementError or whatever the arithmetic raises (a division by zero, say)."""
@@ -205,6 +206,8 @@ class Evaluator:
         return self.ops.absolute(x)
 
     def _delta(self, expr: Any, env: Mapping[Any, int], seeds: tuple[_Seed, ...]) -> Any:
+        if len(expr.args) != 2:
+            raise StatementError(f"{expr} has a range, which is not read here: write KroneckerDelta(i, j)")
         values = {**self.globals, **env}
         return self.ops.lift(Fraction(int(integer(expr.args[0], values) == integer(expr.args[1], values))))
 
@@ -241,7 +244,14 @@ class Evaluator:
         if len(place) != len(definition.indices):
             raise StatementError(f"{definition.array} is defined with {len(definition.indices)} indices, used with "
                                  f"{len(place)}")  # fmt: skip
-        return self._eval(definition.body, dict(zip(definition.indices, place, strict=True)), seeds)
+        entry = (label_of(definition.array), place)
+        if entry in self._opening:  # an earlier entry of the same array is a recursion, and has a value
+            raise StatementError(f"{definition.array} is defined through itself at {place}")
+        self._opening.add(entry)
+        try:
+            return self._eval(definition.body, dict(zip(definition.indices, place, strict=True)), seeds)
+        finally:
+            self._opening.remove(entry)
 
     def _diff(self, expr: Any, env: Mapping[Any, int], seeds: tuple[_Seed, ...]) -> Any:
         entry = expr.entry

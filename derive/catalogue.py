@@ -2,8 +2,9 @@
 
 A claim is one statement about attention, with its conditions, its steps and its source.
 
-Guarantees: a claim's verdict is the weakest of its steps' and of its premises' verdicts, and the steps must chain
-from `lhs` to `rhs`. Side conditions are stored here by the constructor; no checker reads them off an expression.
+Guarantees: a claim's verdict is the weakest of its steps' and of its premises' verdicts; the steps must chain from
+`lhs` to `rhs` by relations that compose to the claim's, and rest on nothing that the claim doesn't state. Side
+conditions are stored here by the constructor; no checker reads them off an expression.
 Does not: prove anything itself (see `derive.rules`).
 """
 
@@ -12,16 +13,16 @@ from __future__ import annotations
 import difflib
 import importlib
 import pkgutil
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cache
 from typing import Any
 
-from derive.assumptions import Assumption
+from derive.assumptions import Assumption, AtLeast, Defined, Distinct, InRange, Ordered
 from derive.errors import DeriveError, UnknownClaim
 from derive.rules import check_step
 from derive.source import Source
-from derive.step import Relation, Step
+from derive.step import RELATIONS, Relation, Step
 from derive.verdict import Verdict, weakest
 
 
@@ -52,6 +53,8 @@ class Claim:
         missing = {"en", "ja"} - set(self.title)
         if missing:
             raise DeriveError(f"claim {self.id} lacks a title in {', '.join(sorted(missing))}")
+        if self.relation not in RELATIONS:
+            raise DeriveError(f"claim {self.id} has relation {self.relation!r}: expected one of {', '.join(RELATIONS)}")
 
     def prove(self) -> Verdict:
         """Check every step and every premise; the verdict is the weakest of them. Results are kept per process."""
@@ -63,9 +66,9 @@ class Claim:
 
 
 def _judge(claim: Claim) -> Verdict:
-    chain = check_chain(claim)
-    if chain is not None:
-        return chain
+    gap = check_chain(claim) or check_conditions(claim)
+    if gap is not None:
+        return gap
     verdicts = [*claim.step_verdicts()]
     premises = sorted({p for step in claim.steps for p in step.premises})
     verdicts += [_prove(p) for p in premises]
@@ -83,14 +86,72 @@ def check_chain(claim: Claim) -> Verdict | None:
     for a, b in zip(claim.steps, claim.steps[1:], strict=False):
         if a.rhs != b.lhs:
             return Verdict.unknown("a step does not begin where the one before it ended")
-    if claim.relation in ("=", "<=", "<"):
-        order = {"=": 0, "<=": 1, "<": 2}
-        strongest = max(order.get(s.relation, 3) for s in claim.steps)
-        if claim.relation == "<=" and strongest <= 2:
-            return None
-        if strongest != order[claim.relation]:
-            return Verdict.unknown(f"the steps' relations do not compose to {claim.relation!r}")
+    if not composes([s.relation for s in claim.steps], claim.relation):
+        return Verdict.unknown(f"the steps' relations do not compose to {claim.relation!r}")
     return None
+
+
+def composes(relations: Sequence[str], wanted: str) -> bool:
+    """Whether a chain of steps with these relations shows the relation wanted between its ends.
+
+    "=": all are "=". "<=": all are "=", "<=" or "<". "<": the same, with one "<". "limit" and "rank": one step is that,
+    all others are "=" (a limit of a limit, or a rank of a rank, is another statement).
+    """
+    found = set(relations)
+    if wanted in ("limit", "rank"):
+        return found <= {"=", wanted} and list(relations).count(wanted) == 1
+    allowed = {"=": {"="}, "<=": {"=", "<=", "<"}, "<": {"=", "<=", "<"}}.get(wanted, set())
+    return found <= allowed and (wanted != "<" or "<" in found)
+
+
+def check_conditions(claim: Claim) -> Verdict | None:
+    """None when every step rests on the claim's own assumptions, read as the claim reads them; else why not.
+
+    An assumption about an index speaks of that index where it is free in the statement, and of every index in its range
+    where it isn't. So an index that is free in the claim must be free in every step that assumes something of it; and
+    one that only steps mention needs a range that the claim states not to be empty, as AtLeast(d_k, 1).
+    """
+    given = _fixed(claim)
+    for number, step in enumerate(claim.steps, 1):
+        for one in step.assumptions:
+            if one not in claim.assumptions:
+                return Verdict.unknown(f"step {number} assumes {one}, which the claim doesn't state")
+        own = _fixed(step)
+        for index in sorted(own - given, key=str):
+            if not _has_values(claim, index):
+                return Verdict.unknown(
+                    f"step {number} is about one {index}, and the claim doesn't state that one exists"
+                )
+        for one in step.assumptions:
+            if not isinstance(one, (InRange, str)):
+                lost = _mentioned(one) & (given - own)
+                if lost:
+                    names = ", ".join(sorted(map(str, lost)))
+                    return Verdict.unknown(f"step {number} reads {one} for every {names}, and the claim for one")
+    return None
+
+
+def _has_values(claim: Claim, index: Any) -> bool:
+    lengths = {a.upper - a.lower + 1 for a in claim.assumptions if isinstance(a, InRange) and a.index == index}
+    stated = {a.size for a in claim.assumptions if isinstance(a, AtLeast) and a.least >= 1}
+    others = [a for a in claim.assumptions if isinstance(a, (AtLeast, Ordered, Distinct))]
+    return len(lengths) == 1 and lengths <= stated and not any(index in _mentioned(a) for a in others)
+
+
+def _fixed(stated: Claim | Step) -> set[Any]:
+    """The indices with a range that are free in the sides."""
+    ranged = {a.index for a in stated.assumptions if isinstance(a, InRange)}
+    return ranged & (_symbols(stated.lhs) | _symbols(stated.rhs))
+
+
+def _mentioned(one: Assumption) -> set[Any]:
+    if isinstance(one, Defined):
+        return _symbols(one.body) - set(one.indices)
+    return set().union(*(_symbols(value) for value in vars(one).values()))
+
+
+def _symbols(expr: Any) -> set[Any]:
+    return set(getattr(expr, "free_symbols", ()))
 
 
 @cache

@@ -59,7 +59,8 @@ class Importer(Leaves):
 
     opaque: names of defined arrays to keep as they are, where a lemma speaks of them; all others are unfolded.
     statement: the expressions to be read. An assumption's free index that isn't free in them speaks of every value in
-    its range; one that is free in them speaks of that value.
+    its range; one that is free in them speaks of that value. Only of the latter a value is known to exist: a range of
+    any other index says nothing of the sizes, as it may be empty.
     """
 
     def __init__(
@@ -70,10 +71,14 @@ class Importer(Leaves):
         ranged: dict[Any, tuple[Any, Any]] = {}
         self.definitions: dict[str, Defined] = {}
         self._bodies: dict[tuple[str, frozenset[str]], tuple[tuple[str, ...], Poly]] = {}
+        self._opening: list[str] = []
+        self._elsewhere: tuple[Ix, ...] = ()
         for a in self.assumptions:
             if isinstance(a, InRange):
                 ranged[a.index] = (a.lower, a.upper)
             elif isinstance(a, Defined):
+                if base_name(a.array) in self.definitions:
+                    raise StatementError(f"{a.array} is defined twice: an abbreviation needs one meaning")
                 self.definitions[base_name(a.array)] = a
         env = Environment(
             positive=frozenset(_CONSTANTS.values()),
@@ -103,8 +108,21 @@ class Importer(Leaves):
                 bounds += [middle - low, high - middle]
             elif isinstance(a, Distinct):
                 differences.append(self._bound_ix(a.first) - self._bound_ix(a.second))
-        self.env.facts = Facts(bounds)
+        absent = {s.name for s in self.ranged} - self._present()
+        self._elsewhere = tuple(b for b in bounds if b.free & absent)
+        self.env.facts = Facts([b for b in bounds if not b.free & absent])
         self.env.distinct = frozenset(differences)
+
+    def _present(self) -> set[str]:
+        """Names of the ranged indices that have a value: free in the sides, or in the range of one that is."""
+        found = {s for s in self.ranged if s in self._fixed}
+        todo = list(found)
+        while todo:
+            ends = [sympy.sympify(end, strict=True) for end in self.ranged[todo.pop()]]
+            more = {s for end in ends for s in end.free_symbols if s in self.ranged} - found
+            found |= more
+            todo += more
+        return {s.name for s in found}
 
     def _bound_ix(self, value: Any) -> Ix:
         return self.ix(sympy.sympify(value, strict=True), {}, "an assumption")
@@ -121,16 +139,14 @@ class Importer(Leaves):
             expr = sympy.sympify(a.expr, strict=True)
             if isinstance(expr, sympy.Symbol):
                 continue
-            poly = self.normaliser.normal(self.term(expr, {}, self.facts))
+            names = tuple(s.name for s in self.ranged if s in expr.free_symbols and s not in self._fixed)
+            # Read under the ranges of its own indices, which hold for the entries it speaks of and nowhere else.
+            bounds = [b for b in self._elsewhere if b.free & set(names)]
+            known = self.facts.given(bounds)
+            poly = self.normaliser.normal(self.term(expr, {}, known), known)
             if poly.is_zero:
                 raise StatementError(f"{a.expr} is 0, and can't be positive")
-            _, _, rest = split_content(poly, self.env, self.facts, signed=False)
-            free = [s for s in self.ranged if s in expr.free_symbols and s not in self._fixed]
-            bounds = []
-            for s in free:
-                low, high = (self._bound_ix(x) for x in self.ranged[s])
-                bounds += [Ix.var(s.name) - low, high - Ix.var(s.name)]
-            names = tuple(s.name for s in free)
+            _, _, rest = split_content(poly, self.env, known, signed=False)
             different = tuple(d for d in self.env.distinct if d.free & set(names))
             found = (poly, rest) if all(set(names) <= p.free for p in (poly, rest)) else (poly,)
             self.env.patterns += [Pattern(p, names, tuple(bounds), different) for p in found]
@@ -258,6 +274,8 @@ class Importer(Leaves):
         return inner, known, opened
 
     def _delta(self, expr: Any, scope: Scope, facts: Facts) -> Poly:
+        if len(expr.args) != 2:
+            raise StatementError(f"{expr} has a range, which is not read here: write KroneckerDelta(i, j)")
         a, b = (self.ix(x, scope, expr) for x in expr.args[:2])
         return Poly.mono(Mono(equations=(a - b,)))
 
@@ -332,6 +350,8 @@ class Importer(Leaves):
         memo = (name, keep)
         if memo not in self._bodies:
             d = self.definitions[name]
+            if name in self._opening:
+                raise StatementError(f"{d.array} is defined through itself, by way of {', '.join(self._opening)}")
             self._declare(d.body)
             names = tuple(fresh() for _ in d.indices)
             scope = dict(zip(d.indices, (Ix.var(v) for v in names), strict=True))
@@ -341,7 +361,12 @@ class Importer(Leaves):
             body = self.term(sympy.sympify(d.body, strict=True), scope, self.facts.given(bounds))
             if any(a == name for a in array_names(body)):
                 raise StatementError(f"{d.array} is defined through itself")
-            self._bodies[memo] = (names, self.normaliser.normal(self.unfold(body, keep), self.facts.given(bounds)))
+            self._opening.append(name)
+            try:
+                whole = self.unfold(body, keep)
+            finally:
+                self._opening.pop()
+            self._bodies[memo] = (names, self.normaliser.normal(whole, self.facts.given(bounds)))
         return self._bodies[memo]
 
     def unfold(self, poly: Poly, keep: frozenset[str]) -> Poly:

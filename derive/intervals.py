@@ -28,7 +28,7 @@ from typing import Any
 
 import sympy
 
-from derive.assumptions import Assumption, Distinct, Ordered, Positive, ZeroOne
+from derive.assumptions import Assumption, Distinct, Ordered, Positive, RandomEntries, ZeroOne
 from derive.at_sizes import Evaluator, Unreadable, show
 from derive.errors import StatementError
 from derive.instances import Statement, free_symbols, instances, integer, label_of
@@ -129,6 +129,8 @@ def _surely(one: Assumption, evaluator: Evaluator, sizes: Mapping[Any, int]) -> 
     """
     if isinstance(one, Positive):
         return _everywhere([(one.expr, True)], evaluator, sizes)
+    if isinstance(one, (str, RandomEntries)):
+        return False  # what a draw is to be like is told in words, or by a law: it can't be seen to hold
     if isinstance(one, Ordered):
         low, middle, high = (sympy.sympify(e, strict=True) for e in (one.lower, one.middle, one.upper))
         ends = (low, middle, high)

@@ -3,7 +3,8 @@
 Guarantees: reads the SymPy expressions themselves and shares no term, importer or rule with the first checker. If the
 identity is false at one of `sizes`, it passes with at most `error_probability` (`derive.modular_bound` proves the
 bound). Derivatives are exact (`derive.jets`), and exp(a + b) = exp(a)·exp(b) holds without tolerance. Up to four sizes
-that count terms are pairwise distinct in every draw; of more, each pair is distinct in at least one draw.
+that count terms are pairwise distinct in every draw, unless the conditions leave no such draw; of more, each pair is
+distinct in at least one draw.
 Does not: prove anything for all sizes, meet an empty row or a zero denominator (sizes that count terms are ≥ 2), or
 refute over the reals: a mismatch is a warning that one of two checkers is wrong. Exponentials inside exponentials,
 absolute values and inequalities are `Outside`; log, tanh, sin and cos are known by their derivatives and little else
@@ -202,8 +203,10 @@ def _sizes(statement: Statement, rng: random.Random) -> Any:
     } - {1})  # fmt: skip
     pools = {s: smooth for s in statement.sizes if s not in statement.counting}
     last: StatementError | None = None
-    for top in (max(5, len(counting) + 2) if few else 4, 8, 12, 16):
-        draws = instances(statement, rng, pool=range(2, top + 1), distinct=few, pools=pools)
+    tops = (max(5, len(counting) + 2) if few else 4, 8, 12, 16)
+    # Sizes that a condition forces to be equal can't be drawn apart.
+    for distinct, top in [*((few, top) for top in tops), *((False, top) for top in tops if few)]:
+        draws = instances(statement, rng, pool=range(2, top + 1), distinct=distinct, pools=pools)
         try:
             first = next(draws)
         except StatementError as error:

@@ -153,8 +153,9 @@ def split_exponent(argument: Poly) -> tuple[Poly, list[tuple[Poly, Fraction]]]:
     leaving = []
     for m, c in argument.terms:
         plain = not m.binders and not m.bounds and not m.equations and m.argument is None
-        if plain and len(m.factors) == 1 and m.factors[0][0].name == "log" and m.factors[0][1] == 1:
-            leaving.append((m.factors[0][0].parts[0], c))
+        atom, power = m.factors[0] if plain and len(m.factors) == 1 else (None, 0)
+        if atom is not None and atom.kind == "fn" and atom.name == "log" and power == 1:
+            leaving.append((atom.parts[0], c))
         else:
             rest[m] = c
     return Poly(rest), leaving

@@ -69,7 +69,7 @@ def fixed_token_claims() -> list[Claim]:
             ],
             last=("E (Σ_a x_a w_a)² = σ² ‖x‖².", "E (Σ_a x_a w_a)² = σ² ‖x‖²。"),
             rhs=d_k * UNIT * G[i, i] * G[j, j],
-            laws=(*laws, *rows(i, j), InRange(c, sympy.S.Zero, d_k - 1)),
+            laws=(*laws, *rows(i, j), AtLeast(d_k, 1), InRange(c, sympy.S.Zero, d_k - 1)),
             source=HERE,
             observable="score_variance",
         ),

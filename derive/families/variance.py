@@ -93,7 +93,7 @@ def _one_score() -> list[Claim]:
             ],
             last=("Multiplied out.", "展開する。"),
             rhs=d_k * (UNIT + MU_Q**2 * SIGMA_K**2 + MU_K**2 * SIGMA_Q**2),
-            laws=(*vectors(), InRange(c, sympy.S.Zero, d_k - 1)),
+            laws=(*vectors(), AtLeast(d_k, 1), InRange(c, sympy.S.Zero, d_k - 1)),
             source=VASWANI.at("section 3.2.1, footnote 4 (zero means, unit variances)"),
             observable="score_variance",
             note={
