@@ -33,12 +33,13 @@ class Case:
 
 @dataclass(frozen=True)
 class Setting:
-    """What a target can be asked in one dtype, and what is declared of it."""
+    """What a target can be asked in one dtype, and what is declared of it. quick: fewer cases are wanted."""
 
     profile: Profile
     declared: Declared
     dtype: str
     has: frozenset[str] = field(default_factory=frozenset)
+    quick: bool = False
 
     @property
     def kind(self) -> np.dtype[Any]:

@@ -19,7 +19,7 @@ from verify.checking.properties import Broken
 from verify.checking.reference import Reading
 from verify.checking.result import Convention
 from verify.checking.specs import CONVENTIONS
-from verify.checking.values import Violation
+from verify.checking.values import Violation, metadata
 
 Ask = Callable[[Call], Reply]
 
@@ -288,7 +288,7 @@ def lse_of_empty(setting: Setting, ask: Ask) -> Iterator[Met]:
 
 
 def no_keys(setting: Setting, ask: Ask) -> Iterator[Met]:
-    """No key at all."""
+    """No key at all, and no batch item: 0, NaN or an exception are conventions; numbers from nowhere are not."""
     if "cu_seqlens" in setting.has:
         return
     call = setting.call(np.zeros((2, 4)), np.zeros((0, 4)), np.zeros((0, 4)))
@@ -297,7 +297,22 @@ def no_keys(setting: Setting, ask: Ask) -> Iterator[Met]:
     reply = ask(call)
     value = _first(reply)
     got = f"raises ({reply.message[:60]})" if value is None else _closest(value, {"zero": 0.0})
-    yield Met(Convention("no keys", got))
+    wrong = None
+    if value is not None and got not in ("zero", "nan"):
+        text = f"no keys: the output is {value:.6g}, expected 0, NaN or an exception"
+        wrong = Broken("convention no keys", "zero length", call, Violation("convention no keys", text, got=value))
+    yield Met(Convention("no keys", got), wrong)
+    if not setting.batches or "cu_seqlens" in setting.has:
+        return
+    keys = np.zeros((0, call.k.shape[1], 2, 4), call.dtype)
+    empty = call.with_(q=call.q[:0], k=keys, v=keys)
+    reply = ask(empty)
+    if reply.fault is not None:
+        yield Met(Convention("no batch item", f"raises ({reply.message[:60]})"))
+        return
+    found = metadata(empty, reply)
+    broken = Broken("convention no batch item", "zero length", empty, found[0]) if found else None
+    yield Met(Convention("no batch item", found[0].message if found else "an empty output"), broken)
 
 
 def determinism(setting: Setting, ask: Ask) -> Iterator[Met]:

@@ -16,6 +16,7 @@ import numpy as np
 from verify.checking.allowance import Judge, allowed
 from verify.checking.calls import Array, Call, Reply
 from verify.checking.cases import Case, Generator, Setting, direct
+from verify.checking.combinations import graded
 from verify.checking.masked import some
 from verify.checking.reference import Reading, repeated, seen_keys, truth
 from verify.checking.values import Violation, metadata, worst
@@ -73,6 +74,8 @@ def gradient_cases(setting: Setting, rng: Generator) -> Iterator[Case]:
         yield case("packed, second cotangent 0", "packed gradient", setting.call(q, k, v), half)
     yield from _with_masks(setting, rng, case)
     yield from _with_variants(setting, rng, case)
+    for drawn in graded(setting, rng):
+        yield case(drawn.name, "gradient", drawn.call)
 
 
 def _with_masks(setting: Setting, rng: Generator, case: Callable[..., Case]) -> Iterator[Case]:

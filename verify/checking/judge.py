@@ -21,6 +21,7 @@ from verify.checking.calls import Call, Reply
 from verify.checking.cases import BUILT_IN, Case, Setting, as_features
 from verify.checking.conventions import Met, conventions, reading_of
 from verify.checking.diagnose import NOTHING, Evidence, choose, diagnose, evidence
+from verify.checking.extent import Extent
 from verify.checking.gradients import gradient_findings
 from verify.checking.inputs import PLAIN
 from verify.checking.masked import MASKED
@@ -75,7 +76,7 @@ class Session:
     def __init__(self, subject: Subject, dtype: str, plan: Plan) -> None:
         self.subject, self.plan = subject, plan
         has = as_features(subject.profile, plan.declared)
-        self.setting = Setting(subject.profile, plan.declared, dtype, has)
+        self.setting = Setting(subject.profile, plan.declared, dtype, has, plan.quick)
         self.judge: Judge = parse_algorithm(plan.algorithm, dtype)
         self.reading: Reading = USUAL
         self.findings: list[Finding] = []
@@ -84,6 +85,7 @@ class Session:
         self.out_of_domain: list[str] = []
         self.statistics: dict[str, float] = {}
         self.cases = self.calls = 0
+        self.tried, self.tried_gradients = Extent(), Extent()
         self.graded = 0
         self.unsupported = False
         self.unmet: list[str] = []
@@ -207,6 +209,7 @@ class Session:
             raise Stop(f"the target {'hung' if reply.fault == 'hang' else 'died'} on {case.name!r}")
         if reply.fault is None and not any(v.rule == "dtype" for v in found):
             known = self.solve(case.call)
+            self.tried.add(case.call)
             if known.right.outside.any():
                 self.out_of_domain.append(f"{case.name}: a score is +inf or NaN")
             for violation in differences(case.call, reply, known):
@@ -232,6 +235,8 @@ class Session:
     def _ask_graded(self, call: Call) -> Reply:
         """Likewise, counting the answers that hold gradients."""
         reply = self._ask_lightly(call)
+        if reply.gradients:
+            self.tried_gradients.add(call)
         self.graded += bool(reply.gradients) or (reply.fault is not None and not _refused(reply))
         return reply
 
@@ -381,6 +386,10 @@ class Session:
         if self.setting.group == 1:
             self.not_shown.append("grouped heads: none declared (--spec groups=4)")
         self.not_shown += list(profile.note)
+        told = (self.tried.beyond("values"), self.tried_gradients.beyond("gradients"))
+        self.not_shown += [text for text in told if text]
+        most = "two" if self.plan.quick else "three"
+        self.not_shown.append(f"faults that need more than {most} features together (gradients: more than two)")
         missing = [kind for kind in KINDS if kind not in self.asked]
         if missing:
             self.not_shown.append(f"no input was about: {', '.join(missing)}")

@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 
 from verify.checking.cases import Case, Generator, Setting, direct
+from verify.checking.combinations import combinations, sizes
 
 
 def scales(setting: Setting, rng: Generator) -> Iterator[Case]:
@@ -164,4 +165,4 @@ def dropouts(setting: Setting, rng: Generator) -> Iterator[Case]:
         yield Case("dropout 0", "dropout", setting.call(q, k, v, options=(("dropout", 0.0),)))
 
 
-VARIANTS = (scales, softcaps, sinks, alibis, rotary, log_sums, dropouts)
+VARIANTS = (scales, softcaps, sinks, alibis, rotary, log_sums, dropouts, sizes, combinations)
