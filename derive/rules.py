@@ -9,10 +9,11 @@ A rule's docstring says why it is sound and what it needs; reports print its fir
 from __future__ import annotations
 
 import importlib
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import fields, is_dataclass
 from typing import TypeVar
 
-from derive.errors import DeriveError
+from derive.errors import DeriveError, StatementError
 from derive.step import Step
 from derive.verdict import Verdict
 
@@ -62,8 +63,32 @@ def rules() -> dict[str, Rule]:
 
 
 def check_step(step: Step) -> Verdict:
-    """Run the step's rule. Raises DeriveError when no rule has the step's name."""
+    """Run the step's rule. Raises DeriveError when no rule has the step's name, StatementError when the step holds text
+    where an expression belongs: SymPy would run it as code."""
     known = rules()
     if step.rule not in known:
         raise DeriveError(f"step uses rule {step.rule!r}, which does not exist; rules are {', '.join(sorted(known))}")
+    _refuse_text(step)
     return known[step.rule](step)
+
+
+def _refuse_text(step: Step) -> None:
+    parts = [("a side", step.lhs), ("a side", step.rhs), *((f"data[{key!r}]", x) for key, x in step.data.items())]
+    for one in step.assumptions:
+        if is_dataclass(one):
+            # The array of a condition may be given by its name, which is compared and never read as an expression.
+            parts += [(type(one).__name__, getattr(one, f.name)) for f in fields(one) if f.name not in ("array", "law")]
+    for place, part in parts:
+        for leaf in _leaves(part):
+            if isinstance(leaf, str):
+                raise StatementError(f"{place}: expected SymPy expressions and numbers, got the text {leaf!r}")
+
+
+def _leaves(part: object) -> Iterator[object]:
+    if isinstance(part, Mapping):
+        part = tuple(part.values())
+    if isinstance(part, (list, tuple, set, frozenset)):
+        for inner in part:
+            yield from _leaves(inner)
+    else:
+        yield part

@@ -105,7 +105,7 @@ def test_a_certificate_brings_no_index_that_may_have_no_value() -> None:
     assert check_step(one).kind is not Kind.PROVED
 
 
-@pytest.mark.parametrize("kind", ["range", "positive", "ordered", "certificate", "as", "form", "rows"])
+@pytest.mark.parametrize("kind", ["range", "positive", "ordered", "certificate", "as", "form", "rows", "side"])
 def test_text_is_refused_and_never_run(kind: str, tmp_path: Path) -> None:
     mark = tmp_path / "run"
     text: Any = f"__import__('pathlib').Path({str(mark)!r}).touch()"
@@ -123,6 +123,8 @@ def test_text_is_refused_and_never_run(kind: str, tmp_path: Path) -> None:
     elif kind == "rows":
         data = {"rows": text, "columns": j, "left": x[i], "right": y[j], "inner": k}
         one = replace(one, rule="rank-factorisation", relation="rank", data=data)
+    elif kind == "side":
+        one = replace(derive.claim("saturation.maximum_large_sigma").steps[0], rhs=text)
     if kind == "range":
         one = replace(one, assumptions=(conditions["range"],))
     with pytest.raises(DeriveError):
