@@ -17,6 +17,8 @@ from typing import Any
 
 import sympy
 
+from derive.errors import StatementError
+
 
 def size(name: str) -> Any:
     """A symbolic size: a non-negative integer symbol."""
@@ -39,7 +41,10 @@ def array(name: str, *shape: Any) -> Any:
 
 
 def total(body: Any, binder: Any, count: Any) -> Any:
-    """Sum of body over binder = 0 … count − 1."""
+    """Sum of body over binder = 0 … count − 1. Raises StatementError for text, which SymPy would evaluate."""
+    for part in (body, binder, count):
+        if isinstance(part, str):
+            raise StatementError(f"{part!r} is text: expected a SymPy expression, as index('i') or size('n')")
     return sympy.Sum(body, (binder, 0, count - 1))
 
 

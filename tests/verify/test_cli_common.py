@@ -79,3 +79,8 @@ def test_prove_refuses_what_it_would_otherwise_ignore() -> None:
 def test_the_public_face_is_there_when_named() -> None:
     assert derive.moments.__name__ == "derive.moments"
     assert derive.oracle.__name__ == "derive.oracle"
+
+
+def test_a_sum_over_text_is_refused() -> None:
+    with pytest.raises(StatementError, match="is text"):
+        total("1", index("i"), size("n"))
