@@ -248,8 +248,8 @@ def test_order_statistics() -> None:
 
 REFUSED: list[tuple[str, dict[str, float], str]] = [
     ("p5", {"n": 8, "sigma": 1.0}, "did you mean"),
-    ("p2", {"n": 8}, "either sigma"),
-    ("p2", {"n": 8, "sigma": 1.0, "d_k": 4}, "either sigma"),
+    ("p2", {"n": 8}, "exactly one of sigma"),
+    ("p2", {"n": 8, "sigma": 1.0, "d_k": 4}, "exactly one of sigma"),
     ("p2", {"n": 8, "sigma": 1.0, "scale": 1.0}, "belong to d_k"),
     ("gradient_q", {"n": 8, "sigma": 1.0}, "give d_k"),
     ("p2", {"n": 0.5, "sigma": 1.0}, "at least 1"),

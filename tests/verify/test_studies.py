@@ -183,7 +183,7 @@ def test_wrong_path_laws_are_refused(place: int, monkeypatch: pytest.MonkeyPatch
 
 
 def test_attention_outlives_products() -> None:
-    table = study_path((64,), rows=2000, products=20).tables[1].rows[0]
+    table = study_path((256,), rows=2000, products=20).tables[1].rows[0]
     assert float(table[1]) > 100 * float(table[2]) > 0  # type: ignore[arg-type]
     assert float(table[1]) > 100 * float(table[3]) > 0  # type: ignore[arg-type]
 
