@@ -73,7 +73,9 @@ def check_step(step: Step) -> Verdict:
 
 
 def _refuse_text(step: Step) -> None:
-    parts = [("a side", step.lhs), ("a side", step.rhs), *((f"data[{key!r}]", x) for key, x in step.data.items())]
+    # "opaque" holds names of arrays, which are compared and never read as expressions.
+    data = [(f"data[{key!r}]", x) for key, x in step.data.items() if key != "opaque"]
+    parts = [("a side", step.lhs), ("a side", step.rhs), *data]
     for one in step.assumptions:
         if is_dataclass(one):
             # The array of a condition may be given by its name, which is compared and never read as an expression.

@@ -13,7 +13,7 @@ from typing import Any
 import sympy
 from sympy.functions.elementary.piecewise import ExprCondPair
 
-from derive.assumptions import Defined
+from derive.assumptions import Assumption, Defined
 from derive.catalogue import Claim
 from derive.errors import StatementError
 from derive.inequalities import Context
@@ -23,6 +23,11 @@ from derive.limits import limit_of
 from derive.rules import check_step
 from derive.step import Step
 from derive.verdict import Verdict
+
+
+def _machine(step: Step) -> tuple[Assumption, ...]:
+    """A step's conditions without those in words, under which nothing can be refuted."""
+    return tuple(a for a in step.assumptions if not isinstance(a, str))
 
 
 def mutated_steps(claim: Claim, count: int, seed: int = 0, where: str = "") -> list[tuple[str, Step]]:
@@ -93,16 +98,16 @@ def _is_false(step: Step, name: str) -> bool:
     try:
         if name.startswith("certificate"):
             return (
-                refute(step.rhs - step.lhs, step.data["certificate"], "=", step.assumptions, draws=_draws(step))
+                refute(step.rhs - step.lhs, step.data["certificate"], "=", _machine(step), draws=_draws(step))
                 is not None
             )
         if name.startswith("form"):
-            return refute(step.lhs.args[0], step.data["form"], "=", step.assumptions, draws=40) is not None
+            return refute(step.lhs.args[0], step.data["form"], "=", _machine(step), draws=40) is not None
         if step.relation == "limit":
             expr, variable, point = step.lhs.args[:3]
             value = limit_of(step.data.get("form", expr), variable, point, Context.of(step))
-            return value is not None and refute(value, step.rhs, "=", step.assumptions, draws=_draws(step)) is not None
-        return refute(step.lhs, step.rhs, step.relation, step.assumptions, draws=_draws(step)) is not None
+            return value is not None and refute(value, step.rhs, "=", _machine(step), draws=_draws(step)) is not None
+        return refute(step.lhs, step.rhs, step.relation, _machine(step), draws=_draws(step)) is not None
     except StatementError:
         return False
 
