@@ -1,5 +1,7 @@
 """One call of attention, cut into heads of plain float64 matrices: what certificates and bounds work on.
 
+The matrices stay where the call's arrays are, in NumPy or CuPy; `Head.host` is the same head in NumPy.
+
 Guarantees: what takes part, and with which bias, is read from compute.meaning and nowhere else; each Head holds
 exactly the numbers of the call (every accepted format fits into float64); keys and values that no row sees are
 replaced by 0, so that NaN and inf behind a mask are inert; a row that the Spec makes a mean of all values has
@@ -14,17 +16,17 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from fractions import Fraction
 from functools import cached_property
-from typing import Any
+from typing import Any, TypeAlias
 
 import numpy as np
-from numpy.typing import NDArray
 
+from compute.arrays import Namespace, library
 from compute.errors import InputError
 from compute.meaning import Part, Problem, resolve
 from compute.spec import Spec
 
-F64 = NDArray[np.float64]
-Mask = NDArray[np.bool_]
+F64: TypeAlias = Any  # a float64 array of NumPy or CuPy
+Mask: TypeAlias = Any  # a bool array of NumPy or CuPy
 UNIT = 2.0**-53
 ROWS = 256
 
@@ -60,6 +62,11 @@ class Head:
     part: Part
 
     @property
+    def xp(self) -> Namespace:
+        """The library of the arrays: numpy or cupy."""
+        return self.part.xp
+
+    @property
     def n(self) -> int:
         return len(self.q)
 
@@ -67,23 +74,50 @@ class Head:
     def m(self) -> int:
         return len(self.k)
 
+    @property
+    def device(self) -> bool:
+        """Whether the arrays are CuPy's."""
+        return self.xp is not np
+
+    @cached_property
+    def host(self) -> Head:
+        """The same head in NumPy arrays."""
+        if not self.device:
+            return self
+        move = self.xp.asnumpy
+        problem = self.part.problem
+        moved: dict[str, Any] = {
+            name: value if value is None else move(value)
+            for name in ("q", "k", "v", "mask", "sink", "slopes", "drop")
+            for value in (getattr(problem, name),)
+        }
+        additive = tuple(move(x) for x in problem.additive)
+        part = replace(self.part, problem=replace(problem, xp=np, additive=additive, **moved))
+        return replace(self, q=move(self.q), k=move(self.k), v=move(self.v), part=part)
+
     @cached_property
     def empty(self) -> Mask:
         """(n,): rows without a key and without a sink, whose output the Spec decides."""
+        xp = self.xp
         if self.sink is not None:
-            return np.zeros(self.n, bool)
-        out = np.full(self.n, self.m == 0)
-        for rows in tiles(self.n):
+            return xp.zeros(self.n, dtype=bool)
+        out = xp.full(self.n, self.m == 0)
+        for rows in tiles(self.n, self.rows):
             keep = self.part.allowed(rows) if self.m else None
             if keep is not None:
-                out[rows] = ~np.broadcast_to(keep, (rows.stop - rows.start, self.m)).any(axis=1)
+                out[rows] = ~xp.broadcast_to(keep, (rows.stop - rows.start, self.m)).any(axis=1)
         return out
+
+    @property
+    def rows(self) -> int:
+        """Rows that are looked at together: a device is slow with many small pieces."""
+        return max(ROWS, 2**26 // max(self.m, 1)) if self.device else ROWS
 
     @cached_property
     def means(self) -> Mask:
         """(n,): empty rows that are the mean of the values that exist."""
         if self.part.spec.empty_row != "mean" or int(self.part.length) == 0:
-            return np.zeros(self.n, bool)
+            return self.xp.zeros(self.n, dtype=bool)
         return self.empty
 
     @cached_property
@@ -96,28 +130,28 @@ class Head:
         keep = self.part.allowed(rows)
         if keep is None:
             return None
-        full = np.broadcast_to(keep, (rows.stop - rows.start, self.m))
+        full = self.xp.broadcast_to(keep, (rows.stop - rows.start, self.m))
         if self.means[rows].any():
-            full = full | (self.means[rows][:, None] & (np.arange(self.m) < self.part.length))
+            full = full | (self.means[rows][:, None] & (self.xp.arange(self.m) < self.part.length))
         return full
 
     def bias(self, rows: slice) -> tuple[F64 | None, F64 | None]:
         """(r, m): what is added to the scores and a bound on its rounding in float64 (None: exact)."""
         problem, at = self.part.problem, (*self.part.batch, self.part.head)
-        total = self.part.bias(rows)
+        xp, total = self.xp, self.part.bias(rows)
         if total is None:
             return None, None
         shape = (rows.stop - rows.start, self.m)
-        total = np.where(np.broadcast_to(self.means[rows][:, None], shape), 0.0, np.broadcast_to(total, shape))
+        total = xp.where(xp.broadcast_to(self.means[rows][:, None], shape), 0.0, xp.broadcast_to(total, shape))
         if len(problem.additive) == 1 and problem.slopes is None:
             return total, None
-        size = np.zeros(shape)
+        size = xp.zeros(shape)
         for additive in problem.additive:
-            block = np.abs(additive[(*at, rows)].astype(np.float64))
-            size = size + np.where(np.isfinite(block), block, 0.0)
+            block = abs(additive[(*at, rows)].astype(np.float64))
+            size = size + xp.where(xp.isfinite(block), block, 0.0)
         if problem.slopes is not None:
             only = replace(self.part, problem=replace(problem, additive=()))
-            size = size + np.abs(np.broadcast_to(np.asarray(only.bias(rows)), shape))
+            size = size + abs(xp.broadcast_to(only.bias(rows), shape))
         return total, 4 * UNIT * size + 2.0**-1074
 
     def span(self, rows: slice) -> tuple[int, int]:
@@ -144,7 +178,8 @@ class Heads:
 
     def join(self, parts: list[Any], axes: tuple[int, ...]) -> Any:
         """One array a head, of the shape `axes`, stacked back to the leading axes of the call."""
-        return np.stack(parts).reshape((*self.shape, *axes)) if parts else np.empty((*self.shape, *axes))
+        xp = self.problem.xp
+        return xp.stack(parts).reshape((*self.shape, *axes)) if parts else xp.empty((*self.shape, *axes))
 
 
 def tiles(n: int, size: int = ROWS) -> Iterator[slice]:
@@ -154,16 +189,17 @@ def tiles(n: int, size: int = ROWS) -> Iterator[slice]:
 
 
 def exact64(x: Any, name: str) -> Any:
-    """x as float64, which holds every accepted format exactly; other array libraries are left to compute.meaning.
+    """x as float64, which holds every accepted format exactly; what is no array is left to compute.meaning.
 
     Raises InputError for kinds of array that float64 can't hold.
     """
-    if x is None or isinstance(x, (int, float)) or not isinstance(x, np.ndarray):
+    home = library(x)
+    if home is None:
         return x
     floating = x.dtype.kind == "f" or x.dtype.name == "bfloat16" or x.dtype.name.startswith("float8")
     if not floating or x.dtype.itemsize > 8:
         raise InputError(f"{name} has dtype {x.dtype}: expected float64, float32, float16, bfloat16 or float8")
-    return np.ascontiguousarray(x, dtype=np.float64)
+    return np.ascontiguousarray(x, dtype=np.float64) if home == "numpy" else x.astype(np.float64, order="C", copy=False)
 
 
 def split(q: Any, k: Any, v: Any, spec: Spec | None = None, **arrays: Any) -> Heads:
@@ -179,7 +215,7 @@ def split(q: Any, k: Any, v: Any, spec: Spec | None = None, **arrays: Any) -> He
     if arrays.get("dropout_mask") is not None:
         raise InputError("dropout_mask is given: certificates and tolerances are of attention without dropout")
     mask, bias, sink = arrays.get("mask"), arrays.get("bias"), arrays.get("sink")
-    if isinstance(mask, np.ndarray) and mask.dtype.kind == "f":
+    if mask is not None and library(mask) is not None and mask.dtype.kind == "f":
         mask = exact64(mask, "mask")
     problem = resolve(
         exact64(q, "q"),
@@ -200,24 +236,25 @@ def split(q: Any, k: Any, v: Any, spec: Spec | None = None, **arrays: Any) -> He
 
 def _head(part: Part, scale: Scale) -> Head:
     sink = None if part.sink is None or part.sink == -math.inf else float(part.sink)
+    xp = part.xp
     head = Head(part.queries(), part.keys(), part.values(), scale, part.softcap, sink, part)
     if part.spec.empty_row == "error" and head.empty.any():
-        row = int(np.argmax(head.empty))
+        row = int(xp.argmax(head.empty))
         raise InputError(f"row {row} has no key that takes part, and the Spec says empty_row='error'")
     q, k, v = head.q, head.k, head.v
     if not part.m or not part.n:
         return head
     hidden = part.problem.mask is not None or bool(part.problem.additive) or int(part.length) < part.m
-    if hidden or not (np.isfinite(k).all() and np.isfinite(v).all()):
-        seen = np.zeros(head.m, bool)
-        for rows in tiles(head.n):
+    if hidden or not (xp.isfinite(k).all() and xp.isfinite(v).all()):
+        seen = xp.zeros(head.m, dtype=bool)
+        for rows in tiles(head.n, head.rows):
             keep = head.keep(rows)
             seen |= True if keep is None else keep.any(axis=0)
-        k, v = np.where(seen[:, None], k, 0.0), np.where(seen[:, None], v, 0.0)
+        k, v = xp.where(seen[:, None], k, 0.0), xp.where(seen[:, None], v, 0.0)
     if head.empty.any():
-        q = np.where(head.empty[:, None], 0.0, q)
+        q = xp.where(head.empty[:, None], 0.0, q)
     for name, array in (("q", q), ("k", k), ("v", v)):
-        if not np.isfinite(array).all():
+        if not xp.isfinite(array).all():
             raise InputError(f"{name} has NaN or infinite values that take part: expected finite numbers")
     if sink is not None and not math.isfinite(sink):
         raise InputError(f"sink is {sink}: expected a finite number, or -inf for none")

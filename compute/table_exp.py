@@ -14,6 +14,7 @@ from typing import Any
 
 import numpy as np
 
+from compute.arrays import Array, Namespace, library, namespace
 from compute.heads import F64
 
 EPS = 2.0**-67
@@ -66,79 +67,100 @@ def table() -> tuple[F64, F64]:
     return head, (high - head) + low
 
 
+def table_in(xp: Namespace) -> tuple[Array, Array]:
+    """The table as arrays of a library, moved to a device once."""
+    return table() if xp is np else _moved(xp, int(xp.cuda.Device().id))
+
+
+@lru_cache(maxsize=8)
+def _moved(xp: Namespace, device: int) -> tuple[Array, Array]:
+    heads, tails = table()
+    return xp.asarray(heads), xp.asarray(tails)
+
+
 class Work:
     """Scratch arrays of one shape, so that nothing is allocated in the loop."""
 
-    def __init__(self, shape: tuple[int, int]) -> None:
-        self.arrays = [np.empty(shape) for _ in range(7)]
-        self.index = np.empty(shape, np.intp)
+    def __init__(self, shape: tuple[int, int], xp: Namespace = np) -> None:
+        self.xp = xp
+        self.arrays = [xp.empty(shape) for _ in range(7)]
+        self.index = xp.empty(shape, dtype=np.intp)
+
+    def take(self, table: Array, index: Array, out: Array) -> None:
+        """out ← table[index]."""
+        if self.xp is np:
+            np.take(table, index, out=out, mode="clip")
+        else:
+            out[...] = table[index]
 
 
 def exp_pair(dh: F64, sl: F64, w1: F64, w2: F64, work: Work, grid: float | None) -> None:
     """Write e^(dh + sl) as w1 + w2 into the given arrays. grid: 1.5·2^52 times the unit that w1 is to be a multiple of;
     None: w1 is the nearest float64. dh and sl are kept.
     """
-    heads, tails = table()
+    xp = work.xp
+    heads, tails = table_in(xp)
     r = dh.shape[0]
     a, b, c, d, e, th, q = (x[:r] for x in work.arrays)
     index = work.index[:r]
-    np.multiply(dh, -GRID, out=a)
-    np.rint(a, out=a)
+    xp.multiply(dh, -GRID, out=a)
+    xp.rint(a, out=a)
     beyond = a > LAST * GRID
     some = bool(beyond.any())
     if some:
         a[beyond] = 0.0
-    np.copyto(index, a, casting="unsafe")
-    np.multiply(a, 1 / GRID, out=a)
-    np.add(dh, a, out=a)  # (T2) exact: r, at most 1/512 in size
+    index[...] = a
+    xp.multiply(a, 1 / GRID, out=a)
+    xp.add(dh, a, out=a)  # (T2) exact: r, at most 1/512 in size
     if some:
         a[beyond] = 0.0
-    np.take(heads, index, out=th, mode="clip")
-    np.add(a, sl, out=b)  # t
-    np.add(b, _SHIFT, out=c)
-    np.subtract(c, _SHIFT, out=c)  # (T3) rh, a multiple of 2^-35
-    np.subtract(a, c, out=a)
-    np.add(a, sl, out=a)  # (T4) rl
-    np.multiply(b, _C6, out=q)  # (T5) q = e^t − 1 − t
+    work.take(heads, index, th)
+    xp.add(a, sl, out=b)  # t
+    xp.add(b, _SHIFT, out=c)
+    xp.subtract(c, _SHIFT, out=c)  # (T3) rh, a multiple of 2^-35
+    xp.subtract(a, c, out=a)
+    xp.add(a, sl, out=a)  # (T4) rl
+    xp.multiply(b, _C6, out=q)  # (T5) q = e^t − 1 − t
     for coefficient in (_C5, _C4, _C3, 0.5):
-        np.add(q, coefficient, out=q)
-        np.multiply(q, b, out=q)
-    np.multiply(q, b, out=q)
-    np.add(b, q, out=b)  # g = t + q
-    np.add(a, q, out=a)
-    np.multiply(a, th, out=a)  # head·(rl + q)
-    np.take(tails, index, out=e, mode="clip")
-    np.multiply(b, e, out=b)
-    np.add(b, e, out=b)  # (T6) tail·(1 + g)
-    np.add(a, b, out=a)
-    np.multiply(th, c, out=c)  # (T7) head·rh, exact: 26 + 27 bits
-    np.add(th, c, out=d)
-    np.subtract(d, th, out=e)
-    np.subtract(c, e, out=c)  # exact: head + head·rh = d + c
-    np.add(c, a, out=a)
+        xp.add(q, coefficient, out=q)
+        xp.multiply(q, b, out=q)
+    xp.multiply(q, b, out=q)
+    xp.add(b, q, out=b)  # g = t + q
+    xp.add(a, q, out=a)
+    xp.multiply(a, th, out=a)  # head·(rl + q)
+    work.take(tails, index, e)
+    xp.multiply(b, e, out=b)
+    xp.add(b, e, out=b)  # (T6) tail·(1 + g)
+    xp.add(a, b, out=a)
+    xp.multiply(th, c, out=c)  # (T7) head·rh, exact: 26 + 27 bits
+    xp.add(th, c, out=d)
+    xp.subtract(d, th, out=e)
+    xp.subtract(c, e, out=c)  # exact: head + head·rh = d + c
+    xp.add(c, a, out=a)
     if some:
         d[beyond], a[beyond] = 0.0, 0.0
-    np.add(d, a, out=w1)
+    xp.add(d, a, out=w1)
     if grid is not None:
-        np.add(w1, grid, out=w1)
-        np.subtract(w1, grid, out=w1)
-    np.subtract(d, w1, out=d)  # (T8) exact
-    np.add(d, a, out=w2)
+        xp.add(w1, grid, out=w1)
+        xp.subtract(w1, grid, out=w1)
+    xp.subtract(d, w1, out=d)  # (T8) exact
+    xp.add(d, a, out=w2)
 
 
 def exp64(x: Any, out: F64 | None = None) -> F64:
     """e^x for x ≤ 0 in float64 within 1 ulp and 2⁻¹⁰²² (assumption A1 with E = 1), where the library makes no promise.
 
-    Below −600 it is the square of e^(x/2).
+    Below −600 it is the square of e^(x/2). Array of any shape, NumPy's or CuPy's.
     """
-    x = np.asarray(x, dtype=np.float64)
+    x = x if library(x) == "cupy" else np.asarray(x, dtype=np.float64)
+    xp = namespace(x=x)
     far = x < -LAST
-    flat = np.maximum(np.where(far, x / 2, x), -float(LAST)).reshape(1, -1)
-    w1, w2 = np.empty_like(flat), np.empty_like(flat)
-    exp_pair(flat, np.zeros_like(flat), w1, w2, Work(flat.shape), None)
+    flat = xp.maximum(xp.where(far, x / 2, x), -float(LAST)).reshape(1, -1)
+    w1, w2 = xp.empty(flat.shape), xp.empty(flat.shape)
+    exp_pair(flat, xp.zeros(flat.shape), w1, w2, Work(flat.shape, xp), None)
     high, low = w1.reshape(x.shape), w2.reshape(x.shape)
     square, rest = two_product(high, high)
-    got = np.where(far, square + (rest + 2 * high * low), high)
+    got = xp.where(far, square + (rest + 2 * high * low), high)
     if out is None:
         return got
     out[...] = got

@@ -2,7 +2,8 @@
 
 Guarantees: |exact − mid| ≤ rad for every output, under the assumptions A1 to A4 of compute/enclosure.md, where every
 term below is derived under the label in brackets. Any finite input gives a finite radius for the output (the hull
-of the values at worst).
+of the values at worst). The same lines run on NumPy and on CuPy; on a device in larger tiles and blocks, and without
+a float32 product.
 Does not: check the assumptions (compute.canaries does), or reach radii much below 1e-13 (compute.tier2 does).
 """
 
@@ -10,13 +11,13 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
+from compute.arrays import Array, Namespace, namespace
 from compute.heads import F64, Head, Mask, Scale, tiles
 from compute.outward import (
     ETA,
@@ -30,22 +31,27 @@ from compute.outward import (
     exp_up,
     expm1_up,
     growth,
+    largest,
     norm_up,
+    row_dot,
     sum_up,
     up32,
 )
 
 BLOCK = 128  # keys in a block whose inner order BLAS may choose
 TILE = 128  # rows that are worked on at once
+DEVICE_BLOCK = 512  # on a device a block's partial outputs cost memory traffic
+DEVICE_CELLS = 1 << 26  # weights of a tile on a device: it is slow with small pieces
 Exp = Callable[..., Any]
 Needs = Callable[[F64, F64], Mask]
 
 
 @dataclass(frozen=True)
 class Settings:
-    """exp_ulp: E of assumption A1. refine: "all" rows, or those for which the float32 product of absolute values is
-    worth it, given (mid, rad) of a tile; None for none. block, tile: sizes of the loops. drop: labels of terms left
-    out, for the tests that show that each is needed."""
+    """exp_ulp: E of assumption A1. refine: "all" rows, or those for which the product of absolute values is worth it,
+    given (mid, rad) of a tile; None for none. block, tile: sizes of the loops. drop: labels of terms left out, for the
+    tests that show that each is needed. shifted_exp: x ← exp(x − row's shift) in one pass, where a kernel does it.
+    """
 
     exp_ulp: float = 1.0
     exp: Exp = np.exp
@@ -53,10 +59,24 @@ class Settings:
     block: int = BLOCK
     tile: int = TILE
     drop: frozenset[str] = frozenset()
+    shifted_exp: Callable[[Array, Array], None] | None = None
 
     def term(self, label: str, value: Any) -> Any:
         """The value of a labelled term, or 0 if a test has left it out."""
-        return np.zeros_like(value) if label in self.drop else value
+        return 0.0 * (value == value) if label in self.drop else value
+
+    def weigh(self, scores: Array, top: Array) -> None:
+        """scores ← exp(scores − top), row by row; the difference is rounded once."""
+        if self.shifted_exp is not None:
+            self.shifted_exp(scores, top)
+            return
+        scores -= top[:, None]
+        self.exp(scores, out=scores)
+
+
+def device_settings(settings: Settings, m: int) -> Settings:
+    """Loop sizes for a device: a tile of about DEVICE_CELLS weights."""
+    return replace(settings, block=DEVICE_BLOCK, tile=max(TILE, DEVICE_CELLS // max(m, 1)))
 
 
 @dataclass
@@ -84,6 +104,7 @@ class Prepared:
 
     def __post_init__(self) -> None:
         head = self.head
+        xp = self.xp = head.xp
         tau: Scale = head.scale
         d, m = head.q.shape[1], head.m
         self.block = min(self.settings.block, max(m, 1))
@@ -93,26 +114,26 @@ class Prepared:
         self.q = head.q * tau.value
         power = tau.value == 0 or abs(math.frexp(tau.value)[0]) == 0.5
         self.kappa_q = (tau.error + (0.0 if power else U)) * (1 + 8 * U)
-        self.kt = np.ascontiguousarray(head.k.T)
+        self.kt = xp.ascontiguousarray(head.k.T)
         self.nq, self.nk = norm_up(self.q, 1), norm_up(head.k, 1)
-        self.nk_top = float(self.nk.max(initial=0.0))
-        self.nk_low = float(self.nk.min(initial=np.inf)) if m else 0.0
+        self.nk_top = float(largest(self.nk))
+        self.nk_low = float(self.nk.min()) if m else 0.0
         self.slope = (d * U + self.kappa_q) * (1 + 8 * U)  # (S2) times |q||k|
-        self.dust = ETA * (2 * d + 4) * (1 + float(np.abs(head.k).sum(axis=1).max(initial=0.0)))  # (S3)
+        self.dust = ETA * (2 * d + 4) * (1 + float(largest(abs(head.k).sum(axis=1))))  # (S3)
         self.free, self.grid = exact_rows(self)
         # (D2) values relative to a centre; none with a sink, whose value is 0
-        self.centre = np.zeros(head.v.shape[1]) if head.sink is not None or m == 0 else _middle(head.v)
-        away = np.abs(head.v - self.centre) * (1 + 2 * U)
-        self.away_top = away.max(axis=0, initial=0.0)
+        self.centre = xp.zeros(head.v.shape[1]) if head.sink is not None or m == 0 else _middle(xp, head.v)
+        away = abs(head.v - self.centre) * (1 + 2 * U)
+        self.away_top = largest(away, 0)
         self.away_norm = norm_up(away, 0)
         self.weighted = away * self.nk[:, None] * (1 + 2 * U)
         self.weighted_norm = norm_up(self.weighted, 0)
         self.nk_norm = float(norm_up(self.nk[:, None], 0)[0]) if m else 0.0
-        low, high = head.v.min(axis=0, initial=np.inf), head.v.max(axis=0, initial=-np.inf)
+        high, low = largest(head.v, 0, -np.inf), -largest(-head.v, 0, -np.inf)
         if head.sink is not None or m == 0:
-            low, high = np.minimum(low, 0.0), np.maximum(high, 0.0)
+            low, high = xp.minimum(low, 0.0), xp.maximum(high, 0.0)
         self.low, self.high = low, high
-        self.top = np.maximum(np.abs(low), np.abs(high))
+        self.top = xp.maximum(abs(low), abs(high))
         with np.errstate(over="ignore"):
             self.range = (high - low) * (1 + 2 * U)
         self.blocks = self.pad(head.v)
@@ -125,53 +146,61 @@ class Prepared:
     def pad(self, x: Any) -> Any:
         """(m, ·) as (blocks, block, ·), zeros behind."""
         missing = self.padded - len(x)
-        full = x if not missing else np.vstack([x, np.zeros((missing, x.shape[1]), x.dtype)])
+        full = x if not missing else self.xp.concatenate([x, self.xp.zeros((missing, x.shape[1]), dtype=x.dtype)])
         return full.reshape(self.count, self.block, x.shape[1])
 
     @cached_property
-    def absolute32(self) -> tuple[Any, F64]:
-        """(B1) weighted distances in float32, rounded up, and the powers of two that scaled their columns."""
+    def absolute(self) -> tuple[Any, F64]:
+        """(B1) weighted distances, on the host in float32, rounded up, and the powers of two that scaled their columns.
+
+        A device may flush small float32 numbers or take products in TF32, and its float64 is no slower.
+        """
         scale = column_scale(self.weighted)
-        return self.pad(up32(self.weighted * scale)), scale
+        scaled = self.weighted * scale
+        return self.pad(scaled if self.head.device else up32(scaled)), scale
 
 
-def _middle(v: F64) -> F64:
+def _middle(xp: Namespace, v: F64) -> F64:
     """A centre pays where the values of a column spread less than they are far from 0."""
     with np.errstate(over="ignore", invalid="ignore"):
         mean = v.mean(axis=0)
-        pays = np.abs(v - mean).max(axis=0) < np.abs(mean)
-    return np.where(np.isfinite(mean) & pays, mean, 0.0)
+        pays = abs(v - mean).max(axis=0) < abs(mean)
+    return xp.where(xp.isfinite(mean) & pays, mean, 0.0)
 
 
 def exact_rows(p: Prepared) -> tuple[Mask, Mask]:
     """(X1) rows whose scores are exact in float64 in any order of the sum; (X2) rows where ŝ − m is exact too."""
-    head, tau = p.head, p.head.scale.value
-    none = np.zeros(head.n, bool)
+    head, tau, xp = p.head, p.head.scale.value, p.xp
+    none = xp.zeros(head.n, dtype=bool)
     if p.kappa_q or tau == 0 or head.softcap is not None or not head.m or not head.q.shape[1]:
         return none, none
     if head.part.problem.additive or head.part.problem.slopes is not None or head.sink is not None:
         return none, none
     some = slice(0, 8)  # a key that uses all its bits rules every row out: tried on a few first
-    with np.errstate(divide="ignore"):
-        if (np.log2(p.nk[some]) - _lowest_bit(head.k[some])).max() > 53:
-            return none, none
-    low_q, low_k = _lowest_bit(p.q), _lowest_bit(head.k)
-    with np.errstate(divide="ignore", invalid="ignore"):
-        size_q, size_k = np.log2(p.nq), np.log2(p.nk)
-    slack = 2.0**-20  # of log2 and of the norms, far above their error
+    if (_size(xp, p.nk[some]) - _lowest_bit(xp, head.k[some])).max() > 54:
+        return none, none
+    low_q, low_k = _lowest_bit(xp, p.q), _lowest_bit(xp, head.k)
+    size_q, size_k = _size(xp, p.nq), _size(xp, p.nk)
     finest = low_k.min()
     kept = (p.q / tau == head.q).all(axis=1) & (low_q + finest >= -1074)
-    exact = kept & (size_q - low_q + (size_k - low_k).max() <= 53 - slack)
-    common = exact & (1 + size_q + size_k.max() <= 53 + low_q + finest - slack)
+    exact = kept & (size_q - low_q + (size_k - low_k).max() <= 53)
+    common = exact & (1 + size_q + size_k.max() <= 53 + low_q + finest)
     return exact, common
 
 
-def _lowest_bit(x: F64) -> F64:
+def _size(xp: Namespace, x: F64) -> F64:
+    """log2 x rounded up to eighths, without a library's logarithm; far below every exponent for 0."""
+    mantissa, exponent = xp.frexp(x)
+    steps = sum((mantissa > 2.0 ** (-i / 8) * (1 - 4 * U)).astype(np.float64) for i in range(1, 8))
+    return xp.where(x == 0, -4000.0, exponent - 0.875 + steps / 8)
+
+
+def _lowest_bit(xp: Namespace, x: F64) -> F64:
     """Exponent of the lowest set bit in each row (2000 for a row of zeros)."""
-    mantissa, exponent = np.frexp(x)
-    whole = np.abs(np.ldexp(mantissa, 53)).astype(np.int64)
-    low = np.frexp((whole & -whole).astype(np.float64))[1] - 1 + exponent - 53
-    return np.asarray(np.where(x == 0, 2000, low).min(axis=1), dtype=np.float64)
+    mantissa, exponent = xp.frexp(x)
+    whole = abs(xp.ldexp(mantissa, 53)).astype(np.int64)
+    low = xp.frexp((whole & -whole).astype(np.float64))[1] - 1 + exponent - 53
+    return xp.where(x == 0, 2000, low).min(axis=1).astype(np.float64)
 
 
 @dataclass
@@ -196,7 +225,7 @@ class Tile:
 
 def score_tile(p: Prepared, rows: slice, buffer: F64) -> Tile:
     """Scores, weights and normaliser of a tile: (S1) … (S6), (A1), (N2)."""
-    head, settings = p.head, p.settings
+    head, settings, xp = p.head, p.settings, p.xp
     r, m, nk = rows.stop - rows.start, head.m, p.nk_top
     full, s = buffer[:r], buffer[:r, :m]
     lo, hi = head.span(rows)
@@ -204,50 +233,48 @@ def score_tile(p: Prepared, rows: slice, buffer: F64) -> Tile:
     j0, j1 = first * p.block, min(m, last * p.block)
     part = s[:, j0:j1]
     nq = p.nq[rows]
-    np.matmul(p.q[rows], p.kt[:, j0:j1], out=part)
+    xp.matmul(p.q[rows], p.kt[:, j0:j1], out=part)
     size = nq * nk * (1 + (2 * head.q.shape[1] + 16) * U)  # also of the computed scores
-    a = settings.term("S2", np.where(p.free[rows], 0.0, p.slope * nq))
-    b = np.full(r, p.dust)
+    a = settings.term("S2", xp.where(p.free[rows], 0.0, p.slope * nq))
+    b = xp.full(r, p.dust)
     reach = size
     slope = None
     if head.softcap is not None:
         slope, extra = _softcap(p, part)
         b = b + settings.term("S4", extra)
-        reach = np.minimum(size, head.softcap)
+        reach = xp.minimum(size, head.softcap)
     bias, bias_error = head.bias(rows)
     if bias is not None:
         part += bias[:, j0:j1]
-        reach = reach + np.abs(bias).max(axis=1, initial=0.0)
+        reach = reach + largest(abs(bias), 1)
         b = b + settings.term("S5", U * reach * (1 + 16 * U))
-        b = b + (0.0 if bias_error is None else bias_error.max(axis=1, initial=0.0))
+        b = b + (0.0 if bias_error is None else largest(bias_error, 1))
     keep = head.keep(rows)
     if keep is not None:
-        np.copyto(part, -np.inf, where=~keep[:, j0:j1])
-    top = part.max(axis=1, initial=-np.inf)
+        xp.copyto(part, -np.inf, where=~keep[:, j0:j1])
+    top = largest(part, 1, -np.inf)
     if head.sink is not None:
-        top = np.maximum(top, head.sink)
-        reach = np.maximum(reach, abs(head.sink))
+        top = xp.maximum(top, head.sink)
+        reach = xp.maximum(reach, abs(head.sink))
     # (O1) scores that may overflow say nothing: the row becomes one of equal scores with an infinite error
     lost = ~((reach < 2.0**1000) & (size < 2.0**1000)) & ~head.blank[rows]
     if lost.any():
-        part[lost] = 0.0
-        if keep is not None:
-            part[lost] = np.where(keep[lost, j0:j1], 0.0, -np.inf)
-        top, b = np.where(lost, 0.0, top), np.where(lost, np.inf, b)
+        flat = 0.0 if keep is None else xp.where(keep[:, j0:j1], 0.0, -np.inf)
+        part[...] = xp.where(lost[:, None], flat, part)
+        top, b = xp.where(lost, 0.0, top), xp.where(lost, np.inf, b)
     blank = head.blank[rows]
-    top = np.where(blank, 0.0, top)
-    part -= top[:, None]
+    top = xp.where(blank, 0.0, top)
     # (S6) rounding of the shift; beyond 746 the weight is 0 and (U1) answers for it
-    b = b + settings.term("S6", np.where(p.grid[rows], 0.0, U * np.minimum(746.0, 2 * reach) * (1 + 16 * U)))
-    settings.exp(part, out=part)
+    b = b + settings.term("S6", xp.where(p.grid[rows], 0.0, U * xp.minimum(746.0, 2 * reach) * (1 + 16 * U)))
+    settings.weigh(part, top)
     full[:, : first * p.block] = 0.0
     full[:, j1:] = 0.0
-    total = _tree_sums(full, first, last, p.block)
+    total = _tree_sums(xp, full, first, last, p.block)
     sink = None
     if head.sink is not None:
-        sink = settings.exp(np.where(lost, 0.0, np.minimum(head.sink - top, 0.0)))
+        sink = settings.exp(xp.where(lost, 0.0, xp.minimum(head.sink - top, 0.0)))
         total = total + sink
-    norm = np.where(blank, 1.0, total)
+    norm = xp.where(blank, 1.0, total)
     least = norm * (1 - 2 * p.g_norm)
     delta = (a * nk + b) * UP
     return Tile(rows, full, s, first, last, top, norm, least, a, b, delta, sink, blank, slope)
@@ -258,19 +285,19 @@ def _softcap(p: Prepared, s: F64) -> tuple[F64, F64]:
     cap = p.head.softcap
     assert cap is not None
     t = s / cap
-    sign = np.sign(t)
-    y = p.settings.exp(-2 * np.abs(t))
+    sign = p.xp.sign(t)
+    y = p.settings.exp(-2 * abs(t))
     t = sign * (1.0 - 2.0 * y / (1.0 + y))
-    np.multiply(t, cap, out=s)
-    return 1.0 - t * t, np.full(len(s), cap * (p.eps / 2 + 8 * U + 4 * LEAST_NORMAL) + 2 * ETA)
+    p.xp.multiply(t, cap, out=s)
+    return 1.0 - t * t, p.xp.full(len(s), cap * (p.eps / 2 + 8 * U + 4 * LEAST_NORMAL) + 2 * ETA)
 
 
-def _tree_sums(full: F64, first: int, last: int, block: int) -> F64:
+def _tree_sums(xp: Namespace, full: F64, first: int, last: int, block: int) -> F64:
     """Row sums: blocks in any order (a matrix-vector product with ones), blocks joined in a binary tree."""
     if last <= first:
-        return np.zeros(len(full))
-    sums = np.matmul(full.reshape(-1, block), np.ones(block)).reshape(len(full), -1)[:, first:last]
-    return np.asarray(tree(np.ascontiguousarray(sums.T)))
+        return xp.zeros(len(full))
+    sums = xp.matmul(full.reshape(-1, block), xp.ones(block)).reshape(len(full), -1)[:, first:last]
+    return tree(xp.ascontiguousarray(sums.T))
 
 
 def tree(x: Any) -> Any:
@@ -284,18 +311,18 @@ def tree(x: Any) -> Any:
 
 def block_product(full: Any, blocks: Any, first: int, last: int) -> Any:
     """(r, padded) times (blocks, block, c): each block's product by BLAS, joined in a tree."""
-    block = blocks.shape[1]
+    xp, block = namespace(full=full), blocks.shape[1]
     if last - first <= 0:
-        return np.zeros((len(full), blocks.shape[2]), full.dtype)
+        return xp.zeros((len(full), blocks.shape[2]), dtype=full.dtype)
     used = full[:, first * block : last * block]
     if last - first == 1:
         return used @ blocks[first]
-    return tree(np.matmul(used.reshape(len(full), last - first, block).transpose(1, 0, 2), blocks[first:last]))
+    return tree(xp.matmul(used.reshape(len(full), last - first, block).transpose(1, 0, 2), blocks[first:last]))
 
 
 def weight_norm(t: Tile, m: int) -> F64:
     """(D1) upper bound of the 2-norm of a row's computed weights."""
-    return np.asarray(np.sqrt(sum_up(np.vecdot(t.w, t.w), m + 2) + 2 * m * ETA) * (1 + 4 * U))
+    return namespace(w=t.w).sqrt(sum_up(row_dot(t.w, t.w), m + 2) + 2 * m * ETA) * (1 + 4 * U)
 
 
 @dataclass
@@ -311,7 +338,7 @@ class Error:
 
 def row_error(p: Prepared, t: Tile) -> Error:
     """(W1) relative and absolute error of every weight of a row; (W2) of their sum."""
-    eps = p.settings.term("A1", np.full(len(t.delta), p.eps))
+    eps = p.settings.term("A1", p.xp.full(len(t.delta), p.eps))
     edelta = exp_up(t.delta)
     phi = (expm1_up(t.delta) + eps) / (1 - p.eps) * UP
     mu = p.settings.term("U1", edelta / (1 - p.eps) * LEAST_NORMAL * UP)
@@ -321,79 +348,82 @@ def row_error(p: Prepared, t: Tile) -> Error:
 
 def forward_tile(p: Prepared, t: Tile, e: Error, w2: F64) -> tuple[F64, F64, F64]:
     """(mid, rad, its part from sums and division) of the output of a tile: (N1), (D1) … (D5), (Z1), (H1)."""
-    head, settings = p.head, p.settings
+    head, settings, xp = p.head, p.settings, p.xp
     raw = block_product(t.full, p.blocks, t.first, t.last)
     z = raw / t.norm[:, None]
     share = (w2 / t.least)[:, None] * UP
-    spread = np.minimum(p.away_top, share * p.away_norm) * UP  # (D1) Σ p̂|v − c|
-    heavy = np.minimum(p.away_top * p.nk_top, share * p.weighted_norm) * UP  # (D3) Σ p̂‖k‖|v − c|
+    spread = xp.minimum(p.away_top, share * p.away_norm) * UP  # (D1) Σ p̂|v − c|
+    heavy = xp.minimum(p.away_top * p.nk_top, share * p.weighted_norm) * UP  # (D3) Σ p̂‖k‖|v − c|
     refine = settings.refine if head.m > p.block else None
     if refine == "all":
-        heavy = np.minimum(heavy, _refined(p, t, np.arange(len(z))))
+        heavy = xp.minimum(heavy, _refined(p, t, None))
     rad, sums = _radius(p, t, e, z, spread, heavy, share[:, 0])
     if callable(refine):
-        rows = np.flatnonzero(refine(z, rad) & ~t.blank)
+        rows = xp.flatnonzero(refine(z, rad) & ~t.blank)
         if len(rows):
-            heavy[rows] = np.minimum(heavy[rows], _refined(p, t, rows))
+            heavy[rows] = xp.minimum(heavy[rows], _refined(p, t, rows))
             rad, sums = _radius(p, t, e, z, spread, heavy, share[:, 0])
     return z, rad, sums
 
 
-def _refined(p: Prepared, t: Tile, rows: NDArray[np.intp]) -> F64:
-    """(B1) Σ p̂‖k‖|v − c| of some rows by one float32 product, rounded up."""
-    blocks, scale = p.absolute32
-    some = t.full if len(rows) == len(t.full) else t.full[rows]
-    w32 = some.astype(np.float32)
-    got = block_product(w32, blocks, t.first, t.last).astype(np.float64)
-    g32 = growth(U32, p.block + p.levels + 2)
-    return np.asarray((got * (1 + 2 * g32) + p.head.m * 2.0**-147) / t.least[rows, None] / scale * UP)
+def _refined(p: Prepared, t: Tile, rows: Array | None) -> F64:
+    """(B1) Σ p̂‖k‖|v − c| of some rows (None: all) by one product of non-negative matrices, rounded up."""
+    blocks, scale = p.absolute
+    some, least = (t.full, t.least) if rows is None or len(rows) == len(t.full) else (t.full[rows], t.least[rows])
+    got = block_product(some.astype(blocks.dtype, copy=False), blocks, t.first, t.last).astype(np.float64, copy=False)
+    g = growth(U if p.head.device else U32, p.block + p.levels + 2)
+    return (got * (1 + 2 * g) + p.head.m * 2.0**-147) / least[:, None] / scale * UP
 
 
 def _radius(p: Prepared, t: Tile, e: Error, z: F64, spread: F64, heavy: F64, share: F64) -> tuple[F64, F64]:
-    settings, m = p.settings, p.head.m
+    settings, m, xp = p.settings, p.head.m, p.xp
     with np.errstate(over="ignore", invalid="ignore"):
-        size = np.abs(z)
+        size = abs(z)
         if p.nk_low > 0:
-            spread = np.minimum(spread, heavy / p.nk_low * UP)
-        whole = np.minimum(spread + np.abs(p.centre), p.top) * UP  # Σ p̂|v|
+            spread = xp.minimum(spread, heavy / p.nk_low * UP)
+        whole = xp.minimum(spread + abs(p.centre), p.top) * UP  # Σ p̂|v|
         g_value, g_norm = settings.term("N1", p.g_value), settings.term("N2", p.g_norm / (1 - p.g_norm))
         e1 = g_value / (1 - p.g_norm) * whole + (g_norm + settings.term("Z1", U)) * size
         e1 = (e1 + ETA * (m + 4) / t.least[:, None]) / (1 - p.g_norm / (1 - p.g_norm)) * UP
         # (D4) mean distance of the values from z̃, in the mean of the weights
-        offset = np.abs(z - p.centre) * (1 + 2 * U) + e1
-        rest = np.maximum(t.norm * (1 + 2 * p.g_norm) - 1.0, 0.0) / t.least * UP  # (D5) 1 − p_max, as exp(0) = 1
-        cap = np.minimum(0.5, 2 * rest)[:, None] * p.range * UP
-        mean = np.minimum(spread + offset, cap)
-        norms = np.minimum(p.nk_top, share * p.nk_norm)[:, None] * UP
-        mean_k = np.minimum(heavy + norms * offset, cap * p.nk_top)
+        offset = abs(z - p.centre) * (1 + 2 * U) + e1
+        rest = xp.maximum(t.norm * (1 + 2 * p.g_norm) - 1.0, 0.0) / t.least * UP  # (D5) 1 − p_max, as exp(0) = 1
+        cap = xp.minimum(0.5, 2 * rest)[:, None] * p.range * UP
+        mean = xp.minimum(spread + offset, cap)
+        norms = xp.minimum(p.nk_top, share * p.nk_norm)[:, None] * UP
+        mean_k = xp.minimum(heavy + norms * offset, cap * p.nk_top)
         eps = settings.term("A1", p.eps)
         inner = (e.psi * t.a)[:, None] * mean_k + (e.psi * t.b + eps)[:, None] * mean
         lost = (e.mu * m / t.least)[:, None] * p.range
         e2 = e.outer[:, None] * (inner / (1 - p.eps) + lost) * UP
         rad = (e1 + e2) * UP + FLOOR
-        rad = np.where(np.isfinite(rad) & np.isfinite(z), rad, np.inf)
-        hull = np.maximum(p.high - z, z - p.low) * (1 + 4 * U)  # (H1)
-        rad = np.fmin(rad, np.where(np.isfinite(hull), hull, np.inf))
-        broken = ~np.isfinite(z)  # the numerator overflowed: the hull around 0
-        z[broken], rad[broken] = 0.0, np.broadcast_to(p.top, z.shape)[broken]
+        rad = xp.where(xp.isfinite(rad) & xp.isfinite(z), rad, np.inf)
+        hull = xp.maximum(p.high - z, z - p.low) * (1 + 4 * U)  # (H1)
+        rad = xp.fmin(rad, xp.where(xp.isfinite(hull), hull, np.inf))
+        broken = ~xp.isfinite(z)  # the numerator overflowed: the hull around 0
+        if broken.any():
+            rad = xp.where(broken, p.top, rad)
+            z[broken] = 0.0
         return rad, e1
 
 
 def lse_tile(p: Prepared, t: Tile, e: Error) -> tuple[F64, F64]:
     """(L1) log-sum-exp in the Spec's base: the logarithm is checked by exp, not assumed."""
-    guess = np.log(t.norm)
+    xp = p.xp
+    guess = xp.log(t.norm)
     back = t.norm * p.settings.exp(-guess)
-    rho = np.abs(back - 1.0) + 2 * U
+    rho = abs(back - 1.0) + 2 * U
     log_error = rho * (1 + 2 * rho) + 2 * p.eps
     lost = (p.head.m + 1) * LEAST_NORMAL / t.least
     total = t.delta + 2 * p.settings.term("A1", p.eps) + p.settings.term("N2", 2 * p.g_norm) + 2 * lost + log_error
     lse = t.top + guess
-    rad = (total + U * np.abs(lse)) * UP
+    rad = (total + U * abs(lse)) * UP
     base = p.head.part.spec.lse_base
     if base != math.e:
         lse = lse / math.log(base)
-        rad = (rad / math.log(base) + 4 * U * np.abs(lse)) * UP
-    return np.where(t.blank | p.head.empty[t.rows], -np.inf, lse), np.where(t.blank | p.head.empty[t.rows], 0.0, rad)
+        rad = (rad / math.log(base) + 4 * U * abs(lse)) * UP
+    nothing = t.blank | p.head.empty[t.rows]
+    return xp.where(nothing, -np.inf, lse), xp.where(nothing, 0.0, rad)
 
 
 def forward(head: Head, settings: Settings) -> Forward:
@@ -408,10 +438,11 @@ def forward_and(
     """The forward pass; `visit` is called with each tile, its row errors, weight norms, output and radius."""
     p = Prepared(head, settings)
     n, d_v = head.n, head.v.shape[1]
-    out = Forward(np.zeros((n, d_v)), np.zeros((n, d_v)), np.full(n, -np.inf), np.zeros(n))
+    xp = p.xp
+    out = Forward(xp.zeros((n, d_v)), xp.zeros((n, d_v)), xp.full(n, -np.inf), xp.zeros(n))
     if head.sink is not None:
-        out.sink_weight = np.zeros(n)
-    buffer = np.zeros((min(settings.tile, n), p.padded))
+        out.sink_weight = xp.zeros(n)
+    buffer = xp.zeros((min(settings.tile, n), p.padded))
     with np.errstate(over="ignore", invalid="ignore", divide="ignore", under="ignore"):
         for rows in tiles(n, settings.tile):
             t = score_tile(p, rows, buffer)

@@ -7,13 +7,15 @@ Does not: refine: rows and columns are bounded by their norms.
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
 
+from compute.arrays import Namespace
 from compute.heads import F64, Head
-from compute.outward import ETA, FLOOR, UP, U, blocked, growth, norm_up, sum_up
+from compute.outward import ETA, FLOOR, UP, U, blocked, growth, largest, norm_up, row_dot, sum_up
 from compute.tier1 import Error, Forward, Prepared, Settings, Tile, block_product, forward_and
 
 
@@ -37,17 +39,21 @@ class Gradients:
 class _Column:
     """(G1) Σ_i x_ij·t_ic for x ≥ 0 known by its column sums and squares, t by its greatest entry and squares."""
 
-    top: F64
-    squares: F64
+    xp: Namespace
+    width: int
+
+    def __post_init__(self) -> None:
+        self.top, self.squares = self.xp.zeros(self.width), self.xp.zeros(self.width)
 
     def feed(self, t: F64) -> None:
-        self.top = np.maximum(self.top, t.max(axis=0, initial=0.0))
+        self.top = self.xp.maximum(self.top, largest(t, 0))
         self.squares += (t * t).sum(axis=0)
 
     def bound(self, total: F64, squares: F64, n: int) -> F64:
         raised = 1 + 4 * (n + 8) * U
-        by_norm = np.sqrt(squares * raised + 8 * n * ETA)[:, None] * np.sqrt(self.squares * raised + 8 * n * ETA)
-        return np.fmin(total[:, None] * raised * self.top, by_norm * (1 + 8 * U)) * UP
+        xp = self.xp
+        by_norm = xp.sqrt(squares * raised + 8 * n * ETA)[:, None] * xp.sqrt(self.squares * raised + 8 * n * ETA)
+        return xp.fmin(total[:, None] * raised * self.top, by_norm * (1 + 8 * U)) * UP
 
 
 @dataclass
@@ -60,32 +66,33 @@ class _Sums:
     dq: F64 = field(init=False)
 
     def __post_init__(self) -> None:
-        head = self.head
+        head, xp = self.head, self.head.xp
         (n, d), m, d_v = head.q.shape, head.m, head.v.shape[1]
-        self.dq, self.dq_rad = np.zeros((n, d)), np.zeros((n, d))
-        self.dk, self.dv = np.zeros((m, d)), np.zeros((m, d_v))
-        self.weight, self.weight2 = np.zeros(m), np.zeros(m)  # Σ p̂, Σ p̂²
-        self.score, self.score2 = np.zeros(m), np.zeros(m)  # Σ p̂|ĝ|, Σ (p̂ĝ)²
-        self.v_error = _Column(np.zeros(d_v), np.zeros(d_v))
-        self.k_score = _Column(np.zeros(d), np.zeros(d))
-        self.k_weight = _Column(np.zeros(d), np.zeros(d))
-        self.v_lost, self.k_lost, self.k_dust = np.zeros(d_v), np.zeros(d), 0.0
-        self.dbias = np.zeros((n, m)) if self.want_bias else None
-        self.dbias_rad = np.zeros((n, m)) if self.want_bias else None
+        self.dq, self.dq_rad = xp.zeros((n, d)), xp.zeros((n, d))
+        self.dk, self.dv = xp.zeros((m, d)), xp.zeros((m, d_v))
+        self.weight, self.weight2 = xp.zeros(m), xp.zeros(m)  # Σ p̂, Σ p̂²
+        self.score, self.score2 = xp.zeros(m), xp.zeros(m)  # Σ p̂|ĝ|, Σ (p̂ĝ)²
+        self.v_error = _Column(xp, d_v)
+        self.k_score = _Column(xp, d)
+        self.k_weight = _Column(xp, d)
+        self.v_lost, self.k_lost, self.k_dust = xp.zeros(d_v), xp.zeros(d), 0.0
+        self.dbias = xp.zeros((n, m)) if self.want_bias else None
+        self.dbias_rad = xp.zeros((n, m)) if self.want_bias else None
         self.dscale, self.dscale_rad, self.dscale_size = 0.0, 0.0, 0.0
         self.dsink, self.dsink_rad = 0.0, 0.0
 
 
 def backward(head: Head, grad: F64, settings: Settings, *, want_bias: bool = False) -> tuple[Forward, Gradients]:
     """Enclosures of output, log-sum-exp and all gradients of one head; grad (n, d_v) is exact as given."""
-    sums = _Sums(head, np.where(head.blank[:, None], 0.0, grad), want_bias)
+    xp = head.xp
+    sums = _Sums(head, xp.where(head.blank[:, None], 0.0, grad), want_bias)
     shared: dict[str, Any] = {}
     buffer: list[F64] = []
 
     def visit(p: Prepared, t: Tile, e: Error, w2: F64, z: F64, rad: F64, s: F64) -> None:
         if not shared:
             shared.update(_shared(p))
-            buffer.append(np.zeros((min(settings.tile, head.n), p.padded)))
+            buffer.append(xp.zeros((min(settings.tile, head.n), p.padded)))
         _tile(sums, shared, p, t, e, (w2, z, rad, s), buffer[0])
 
     out, p = forward_and(head, settings, visit)
@@ -95,10 +102,10 @@ def backward(head: Head, grad: F64, settings: Settings, *, want_bias: bool = Fal
 def _shared(p: Prepared) -> dict[str, Any]:
     head = p.head
     return {
-        "vt": np.ascontiguousarray(head.v.T),
-        "nv": float(norm_up(head.v, 1).max(initial=0.0)),
+        "vt": head.xp.ascontiguousarray(head.v.T),
+        "nv": float(largest(norm_up(head.v, 1))),
         "k_blocks": p.pad(head.k),
-        "k_top": np.abs(head.k).max(axis=0, initial=0.0),
+        "k_top": largest(abs(head.k), 0),
         "k_norm": norm_up(head.k, 0),
     }
 
@@ -107,12 +114,12 @@ def _tile(
     sums: _Sums, shared: dict[str, Any], p: Prepared, t: Tile, e: Error, row: tuple[F64, F64, F64, F64], buffer: F64
 ) -> None:
     w2, z, rad, by_sums = row
-    head, settings = p.head, p.settings
+    head, settings, xp = p.head, p.settings, p.xp
     m, d_v = head.m, head.v.shape[1]
     rows, tau = t.rows, abs(head.scale.value) * (1 + 4 * U)
     j0, j1 = t.first * p.block, min(m, t.last * p.block)
     go = sums.grad[rows]
-    inverse = np.where(t.blank, 0.0, 1.0 / t.norm)
+    inverse = xp.where(t.blank, 0.0, 1.0 / t.norm)
     w = t.w[:, j0:j1]
     full = buffer[: len(go)]
     g = full[:, j0:j1]
@@ -127,16 +134,16 @@ def _tile(
     nu = e.mu * e.outer / t.least * UP
 
     # (G3) g = go·(v − z)
-    size = np.abs(go)
+    size = abs(go)
     n_go = norm_up(go, 1)
-    delta = np.vecdot(go, z)
-    e_own = d_v * U * sum_up((size * np.abs(z)).sum(axis=1), d_v) + 2 * d_v * ETA
+    delta = row_dot(go, z)
+    e_own = d_v * U * sum_up((size * abs(z)).sum(axis=1), d_v) + 2 * d_v * ETA
     e_delta = (settings.term("G3", sum_up((size * rad).sum(axis=1), d_v)) + e_own) * UP
     e_dot = settings.term("G4", d_v * U * n_go * shared["nv"] * UP) + 2 * d_v * ETA
-    np.matmul(go, shared["vt"][:, j0:j1], out=g)
+    xp.matmul(go, shared["vt"][:, j0:j1], out=g)
     g -= delta[:, None]
     e_g = (e_delta + e_dot) * UP
-    g_top = (n_go * shared["nv"] + np.abs(delta) + e_g) * (1 + 8 * U)
+    g_top = (n_go * shared["nv"] + abs(delta) + e_g) * (1 + 8 * U)
 
     # (G5) values: the tile's rows in any order, tiles one after the other
     acc = _accumulation(p)
@@ -148,15 +155,15 @@ def _tile(
     sums.weight2[j0:j1] += (inverse * inverse) @ squares
 
     # (G6) dS = p g, unnormalised
-    np.multiply(w, g, out=g)
-    np.multiply(g, g, out=squares)
+    xp.multiply(w, g, out=g)
+    xp.multiply(g, g, out=squares)
     own2 = sum_up(squares.sum(axis=1), m + 2)
     sums.score2[j0:j1] += (inverse * inverse) @ squares
-    np.abs(g, out=squares)
+    xp.absolute(g, out=squares)
     sums.score[j0:j1] += inverse @ squares
-    sink = 0.0 if t.sink is None else t.sink * inverse * (np.abs(delta) + e_delta) * (1 + 4 * U)
+    sink = 0.0 if t.sink is None else t.sink * inverse * (abs(delta) + e_delta) * (1 + 4 * U)
     fine = _mean_error(p, t, e, inverse, squares, g_top, e_g, j0, j1, size, by_sums, sink)
-    e_delta = np.fmin(e_delta, fine + e_own) * UP
+    e_delta = xp.fmin(e_delta, fine + e_own) * UP
     e_g = (e_delta + e_dot) * UP
     if sums.dbias is not None and sums.dbias_rad is not None:
         c_bias = (pi + 2 * U * (1 + pi) + 8 * U) * inverse
@@ -175,30 +182,30 @@ def _tile(
     pulled = block_product(full, shared["k_blocks"], t.first, t.last) * inverse[:, None]
     sums.dq[rows] = pulled * head.scale.value
     k_top, k_norm = shared["k_top"], shared["k_norm"]
-    by_score = np.fmin(g_top[:, None] * k_top, (np.sqrt(own2 + 4 * m * ETA) * inverse)[:, None] * k_norm * (1 + 8 * U))
-    by_weight = np.fmin(k_top, (w2 * inverse)[:, None] * k_norm) * (1 + 8 * U)
+    by_score = xp.fmin(g_top[:, None] * k_top, (xp.sqrt(own2 + 4 * m * ETA) * inverse)[:, None] * k_norm * (1 + 8 * U))
+    by_weight = xp.fmin(k_top, (w2 * inverse)[:, None] * k_norm) * (1 + 8 * U)
     pulled_rad = (c1 + step + 4 * U)[:, None] * by_score + c2[:, None] * by_weight
     pulled_rad = pulled_rad + (m * (nu * g_top + 2 * ETA * inverse))[:, None] * k_top + 2 * m * ETA
     sums.dq_rad[rows] = (tau * pulled_rad) * UP + FLOOR
     q = head.q[rows]
-    sums.dscale += float((q * pulled).sum())
-    sums.dscale_size += float((np.abs(q) * np.abs(pulled)).sum())
-    sums.dscale_rad += float((np.abs(q) * pulled_rad).sum())
+    sums.dscale += (q * pulled).sum()
+    sums.dscale_size += (abs(q) * abs(pulled)).sum()
+    sums.dscale_rad += (abs(q) * pulled_rad).sum()
 
     # (G9) keys
     sums.dk[j0:j1] += g.T @ (p.q[rows] * inverse[:, None])
-    q_size = np.abs(p.q[rows]) * (1 + 8 * U + p.kappa_q)
+    q_size = abs(p.q[rows]) * (1 + 8 * U + p.kappa_q)
     along = settings.term("G9", (1 + acc) * (1 + 4 * U) * (1 + 2 * p.kappa_q) - 1 + 2 * U)
     sums.k_score.feed((c1 + along)[:, None] * q_size * UP)
     sums.k_weight.feed(c2[:, None] * q_size)
     sums.k_lost += ((nu * g_top)[:, None] * q_size).sum(axis=0)
-    sums.k_dust += float(g_top.sum()) * 4 * ETA + len(go) * 4 * ETA * (1 + float(q_size.max(initial=0.0)))
+    sums.k_dust += g_top.sum() * 4 * ETA + len(go) * 4 * ETA * (1 + largest(q_size))
 
     if t.sink is not None:  # (G10)
         own = t.sink * inverse
-        sums.dsink -= float((own * delta).sum())
-        part = own * (pi + 4 * U) * np.abs(delta) + own * (1 + pi) * e_delta + nu * (np.abs(delta) + e_delta)
-        sums.dsink_rad += float((part + 2 * head.n * U * np.abs(own * delta) * (1 + 4 * U)).sum()) + FLOOR
+        sums.dsink -= (own * delta).sum()
+        part = own * (pi + 4 * U) * abs(delta) + own * (1 + pi) * e_delta + nu * (abs(delta) + e_delta)
+        sums.dsink_rad += (part + 2 * head.n * U * abs(own * delta) * (1 + 4 * U)).sum() + FLOOR
 
 
 def _mean_error(
@@ -219,14 +226,14 @@ def _mean_error(
 
     sink: p̂|g| of the sink, whose value is 0 and whose score has no error from a product.
     """
-    ones, m = np.ones(j1 - j0), p.head.m
+    ones, m = p.xp.ones(j1 - j0), p.head.m
     flat = sum_up(score @ ones, m) * inverse * (1 + 4 * U) + e_g + sink + 2 * m * ETA
     heavy = sum_up(score @ p.nk[j0:j1], m) * inverse * (1 + 4 * U) + (e_g + 2 * m * ETA) * p.nk_top
     eps = p.settings.term("A1", p.eps)
     own = (e.psi * t.a * heavy + (e.psi * t.b + eps) * flat) / (1 - p.eps) + e.mu * m / t.least * top
     change = e.outer * (e.phi + e.mu * m / t.least)
     bound = e.outer * own * (1 + 2 * change) + sum_up((size * by_sums).sum(axis=1), size.shape[1])
-    return np.where(change < 0.5, bound * UP, np.inf)
+    return p.xp.where(change < 0.5, bound * UP, np.inf)
 
 
 def _accumulation(p: Prepared) -> float:
@@ -246,27 +253,26 @@ def _finish(sums: _Sums, p: Prepared) -> Gradients:
         sums.dq[still], sums.dq_rad[still] = 0.0, 0.0
         sums.dq[head.blank], sums.dq_rad[head.blank] = 0.0, 0.0
         if sums.dbias is not None and sums.dbias_rad is not None:
-            for rows in np.flatnonzero(head.empty):
-                sums.dbias[rows], sums.dbias_rad[rows] = 0.0, 0.0
+            sums.dbias[head.empty], sums.dbias_rad[head.empty] = 0.0, 0.0
         count = head.q.size + 4 * n + 16
-        dscale_rad = (sums.dscale_rad + count * U * sums.dscale_size) * (1 + 4 * count * U) * UP + FLOOR
+        dscale_rad = (float(sums.dscale_rad) + count * U * float(sums.dscale_size)) * (1 + 4 * count * U) * UP + FLOOR
         out = Gradients(
             sums.dq, sums.dq_rad, sums.dk, dk_rad, sums.dv, dv_rad * UP, sums.dbias, sums.dbias_rad,
-            (sums.dscale, dscale_rad),
-            None if head.sink is None else (sums.dsink, sums.dsink_rad * (1 + 8 * n * U) * UP),
+            (float(sums.dscale), dscale_rad),
+            None if head.sink is None else (float(sums.dsink), float(sums.dsink_rad) * (1 + 8 * n * U) * UP),
         )  # fmt: skip
     for name in ("dq", "dk", "dv", "dbias"):
-        _tame(getattr(out, name), getattr(out, f"{name}_rad"))
-    if not (np.isfinite(out.dscale[0]) and np.isfinite(out.dscale[1])):
-        out.dscale = (0.0, np.inf)
-    if out.dsink is not None and not (np.isfinite(out.dsink[0]) and np.isfinite(out.dsink[1])):
-        out.dsink = (0.0, np.inf)
+        _tame(head.xp, getattr(out, name), getattr(out, f"{name}_rad"))
+    if not all(map(math.isfinite, out.dscale)):
+        out.dscale = (0.0, math.inf)
+    if out.dsink is not None and not all(map(math.isfinite, out.dsink)):
+        out.dsink = (0.0, math.inf)
     return out
 
 
-def _tame(mid: F64 | None, rad: F64 | None) -> None:
+def _tame(xp: Namespace, mid: F64 | None, rad: F64 | None) -> None:
     """An overflow on the way leaves no bound."""
     if mid is None or rad is None:
         return
-    bad = ~(np.isfinite(mid) & np.isfinite(rad))
+    bad = ~(xp.isfinite(mid) & xp.isfinite(rad))
     mid[bad], rad[bad] = 0.0, np.inf
