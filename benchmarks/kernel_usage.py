@@ -26,7 +26,7 @@ def targets() -> list[tuple[str, str, int, str]]:
         for arch in ARCHITECTURES:
             if int(arch.removeprefix("sm_")) < family.oldest[0] * 10 + family.oldest[1]:
                 continue
-            sizes = (64,) if family.name == "montecarlo" else (64, 128)
+            sizes = (64, 128) if family.is_attention else (64,)
             found += [(family.name, fmt, d, arch) for fmt in family.formats for d in sizes]
     return found
 

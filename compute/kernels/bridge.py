@@ -1,4 +1,4 @@
-"""`compute.attention(..., algorithm="kernel")`: a resolved call handed to our own kernels.
+"""What the rest of `compute` asks of our kernels: `compute.attention(..., algorithm="kernel")`, and the table exp.
 
 Guarantees: the meaning of the call is the resolved one; what the kernels can't do is an InputError that names it.
 Does not: run on NumPy arrays (unless a backend, as the emulator, is given), or fall back in silence.
@@ -6,25 +6,57 @@ Does not: run on NumPy arrays (unless a backend, as the emulator, is given), or 
 
 from __future__ import annotations
 
-from functools import cache
 from typing import Any
 
 import numpy as np
 
-from compute.arrays import Array
+from compute.arrays import Array, namespace
 from compute.errors import DeviceError, InputError
-from compute.kernels import attention
+from compute.kernels import attention, table_exp
 from compute.kernels.attention import Backend
-from compute.kernels.sources import FORMATS
+from compute.kernels.sources import FAMILIES, FORMATS
 from compute.meaning import Problem
 
 
-@cache
 def device() -> Backend:
     """The current device's kernels. Raises DeviceError or NotInstalled without one."""
-    from compute.kernels.loader import Device
+    from compute.kernels.loader import current
 
-    return Device()
+    return current()
+
+
+def ready(family: str, fmt: str = "float64") -> None:
+    """Compile and load a family's kernels on the current device, so that a later call can't fail for want of it.
+
+    Raises DeviceError (no device, or one too old, saying what it has and what is needed), NotInstalled (no compiler).
+    """
+    device().function(family, fmt, FAMILIES[family].functions[0], 64, 64, 0)
+
+
+def exp64(x: Array, out: Array | None = None, backend: Backend | None = None) -> Array:
+    """`compute.table_exp.exp64` on a device, bit for bit: e^x for x ≤ 0 of a float64 CuPy array, into `out` if given.
+
+    `out` may be x. Has the call shape of numpy.exp, so that it serves as an exp of compute.tier1.
+    Raises InputError (another dtype or shape), DeviceError (NumPy arrays, or a device that can't).
+    """
+    return table_exp.exp64(_of(x, backend), x, out)
+
+
+def shifted_exp(scores: Array, top: Array, backend: Backend | None = None) -> Array:
+    """scores[i, j] ← e^(scores[i, j] − top[i]) in place, one pass: scores (n, m) float64 with any row stride, top (n,).
+
+    The difference is rounded once and exp is `exp64`: the same bits as `scores -= top[:, None]; exp64(scores, scores)`.
+    Raises InputError (shapes, dtypes), DeviceError (NumPy arrays, or a device that can't).
+    """
+    return table_exp.shifted_exp64(_of(scores, backend), scores, top)
+
+
+def _of(array: Array, backend: Backend | None) -> Backend:
+    if backend is not None:
+        return backend
+    if namespace(array=array) is np:
+        raise DeviceError("the table exp's kernel runs on a GPU: expected a CuPy array; NumPy has compute.table_exp")
+    return device()
 
 
 def forward(problem: Problem, backend: Backend | None = None) -> tuple[Array, Array]:

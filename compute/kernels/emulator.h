@@ -319,6 +319,13 @@ inline float __int_as_float(int i) { float x; memcpy(&x, &i, 4); return x; }
 inline int __float_as_int(float x) { int i; memcpy(&i, &x, 4); return i; }
 inline long long __double_as_longlong(double x) { long long i; memcpy(&i, &x, 8); return i; }
 inline double __longlong_as_double(long long i) { double x; memcpy(&x, &i, 8); return x; }
+struct alignas(16) double2 { double x, y; };
+template <class T> T __ldg(const T* at) { return *at; }
+// Operations that are rounded by themselves: no compiler flag may fuse them (-ffp-contract=off is the module's default).
+inline double __dadd_rn(double a, double b) { return a + b; }
+inline double __dsub_rn(double a, double b) { return a - b; }
+inline double __dmul_rn(double a, double b) { return a * b; }
+inline double __fma_rn(double a, double b, double c) { return std::fma(a, b, c); }
 inline unsigned __umulhi(unsigned a, unsigned b) { return unsigned((uint64_t)a * b >> 32); }
 inline unsigned long long __umul64hi(unsigned long long a, unsigned long long b) {
   return (unsigned long long)((unsigned __int128)a * b >> 64);

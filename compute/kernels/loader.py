@@ -85,6 +85,20 @@ class Device:
         return module
 
 
+def current() -> Device:
+    """The kernels of CuPy's current device: made once a device, as modules belong to one.
+
+    Raises DeviceError or NotInstalled without one.
+    """
+    return _on(int(_cupy().cuda.Device().id))
+
+
+@cache
+def _on(number: int) -> Device:
+    del number  # of the current device: what the Device reads for itself
+    return Device()
+
+
 class Cubin:
     """A compiled module: its code, and per kernel the registers and bytes spilled that ptxas reported."""
 

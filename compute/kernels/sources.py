@@ -62,6 +62,11 @@ class Family:
     oldest: tuple[int, int]
     functions: tuple[str, ...]
 
+    @property
+    def is_attention(self) -> bool:
+        """Whether its kernels depend on the head sizes, and are attention's forward and backward."""
+        return self.functions == _ATTENTION
+
 
 _ATTENTION = ("attention_forward", "attention_delta", "attention_backward_q", "attention_backward_kv")
 FAMILIES = {
@@ -78,6 +83,7 @@ FAMILIES = {
             (8, 0),
             ("philox_words", "philox_uniforms", "philox_normals", "softmax_statistics", "score_moments"),
         ),
+        Family("table_exp", ("table_exp.cuh",), ("float64",), (8, 0), ("table_exp",)),
     )
 }
 

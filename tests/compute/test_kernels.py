@@ -257,13 +257,18 @@ def test_the_unedited_kernels_pass_what_faults_are_caught_by() -> None:
 
 _SANITIZED = """
 import numpy as np
-from compute.kernels import attention
+from compute.kernels import attention, table_exp
 from compute.kernels.loader import Emulator
 from tests.compute.kernel_cases import case
 import sys
 backend = Emulator(flags=("-O1", "-g", "-fsanitize=address,undefined", "-fno-sanitize-recover=all"))
 if sys.argv[1] == "broken":
     backend.edit = {"if (first + r < count) {": "if (true) {"}
+if sys.argv[1] == "broken exp":
+    backend.edit = {"if (j < columns) target[j]": "target[j]"}
+x = np.concatenate([-np.arange(1000.0), [np.nan, -np.inf, 1.0, np.inf, -1e308, -0.0]])
+table_exp.shifted_exp64(backend, np.stack([x] * 3)[:, :999], np.zeros(3))
+table_exp.exp64(backend, x, x)
 for family in ("simt", "mma"):
     p = case("everything", "float64")
     out, lse = attention.forward(backend, p, family)
@@ -277,7 +282,7 @@ def _sanitizer(name: str) -> str:
     return found.stdout.strip()
 
 
-@pytest.mark.parametrize("kind", ["whole", "broken"])
+@pytest.mark.parametrize("kind", ["whole", "broken", "broken exp"])
 def test_address_and_undefined_behaviour_sanitizers(kind: str) -> None:
     library = _sanitizer("libasan.so")
     if not os.path.isabs(library):

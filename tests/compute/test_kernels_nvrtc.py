@@ -65,12 +65,62 @@ def test_subnormals_are_kept() -> None:
     assert _instructions(compile_cubin(code, (), "sm_90").code) == _instructions(built[False])
 
 
-def _instructions(cubin: bytes) -> bytes:
-    """The bytes of section .text.f of a cubin, which is an ELF file of 64 bits."""
+def _instructions(cubin: bytes, section: str = ".text.f") -> bytes:
+    """The bytes of a section of a cubin, which is an ELF file of 64 bits."""
     table, count, names = struct.unpack_from("<Q", cubin, 40)[0], *struct.unpack_from("<HH", cubin, 60)
     headers = [struct.unpack_from("<IIQQQQ", cubin, table + 64 * i) for i in range(count)]
     for name, _, _, _, start, size in headers:
         at = headers[names][4] + name
-        if cubin[at : cubin.index(b"\0", at)] == b".text.f":
+        if cubin[at : cubin.index(b"\0", at)] == section.encode():
             return cubin[start : start + size]
-    raise AssertionError("the cubin has no kernel f")
+    raise AssertionError(f"the cubin has no section {section}")
+
+
+# Of an instruction of sm_80 and newer: bits 0 to 8 name the operation, 9 to 11 where its operands come from.
+DADD, DFMA = 0x029, 0x02B
+PLAIN = 'extern "C" __global__ void f(double* x, double y) { x[0] = %s; }'
+
+
+@pytest.mark.parametrize("arch", ["sm_80", "sm_90", "sm_100"])
+def test_the_table_exp_has_no_fused_operation(arch: str) -> None:
+    """Its proof is about single operations. Seen in PTX and in the machine's code, which ptxas could still fuse."""
+    from compute.kernels.loader import compile_cubin
+    from compute.kernels.sources import defines, text
+
+    def operations(code: str) -> list[int]:
+        built = compile_cubin(code, defines("float64"), arch).code
+        name = ".text.table_exp" if "table_exp" in code else ".text.f"
+        part = _instructions(built, name)
+        return [int.from_bytes(part[i : i + 2], "little") & 0x1FF for i in range(0, len(part), 16)]
+
+    assert DFMA in operations(PLAIN % "x[0] * y + x[1]"), "the compiler fuses where it may, and this sees it"
+    assert DFMA not in operations(PLAIN % "__dadd_rn(__dmul_rn(x[0], y), x[1])")
+    found = operations(text("table_exp", "float64"))
+    assert found.count(DADD) >= 15
+    assert DFMA not in found
+
+
+def test_the_table_exp_has_no_fused_operation_in_ptx() -> None:
+    from compute.kernels.sources import text
+
+    assert "fma.rn.f64" in _ptx(PLAIN % "x[0] * y + x[1]")
+    found = _ptx(text("table_exp", "float64"))
+    assert "add.rn.f64" in found
+    assert "fma.rn.f64" not in found
+    assert "ld.global.nc.v2" in found, "head and tail in one read"
+
+
+def _ptx(code: str) -> str:
+    """By NVRTC itself: cuda.core would ask the driver whether it can load the result."""
+    from cuda.bindings import nvrtc
+
+    def checked(answer: Any) -> Any:
+        assert answer[0] == nvrtc.nvrtcResult.NVRTC_SUCCESS, answer
+        return answer[-1]
+
+    program = checked(nvrtc.nvrtcCreateProgram(code.encode(), b"kernel.cu", 0, [], []))
+    options = [b"--std=c++17", b"--gpu-architecture=compute_90"]
+    checked(nvrtc.nvrtcCompileProgram(program, len(options), options))
+    found = b" " * checked(nvrtc.nvrtcGetPTXSize(program))
+    checked(nvrtc.nvrtcGetPTX(program, found))
+    return found.decode()

@@ -35,7 +35,7 @@ def test_the_whole_check_on_the_emulator(tmp_path: Path, capsys: pytest.CaptureF
     assert set(document["seconds"]) == {name for name, _, _ in sections.SECTIONS}
     assert document["failed"] == []
     formats = {(r["family"], r["format"]) for r in document["rows"] if r["section"] == "correctness"}
-    assert formats == {(f.name, fmt) for f in sources.FAMILIES.values() if f.name != "montecarlo" for fmt in f.formats}
+    assert formats == {(f.name, fmt) for f in sources.FAMILIES.values() if f.is_attention for fmt in f.formats}
     assert "0 failures" in capsys.readouterr().out
 
 

@@ -53,7 +53,7 @@ class Machine:
         """(family, format) of attention kernels that run here; bfloat16 only where ml_dtypes is installed."""
         newest = self.backend.capability if self.cuda else (99, 0)
         known = [fmt for fmt in FORMATS if fmt != "bfloat16" or importlib.util.find_spec("ml_dtypes")]
-        able = [f for f in FAMILIES.values() if f.name != "montecarlo" and f.oldest <= newest]
+        able = [f for f in FAMILIES.values() if f.is_attention and f.oldest <= newest]
         return [(f.name, fmt) for f in able for fmt in f.formats if fmt in known]
 
     def seconds(self, run: Callable[[], Any], repeats: int = 7) -> float:
