@@ -30,6 +30,11 @@ def library(array: Array) -> str | None:
     return "cupy" if root == "cupy" and "cupy" in sys.modules else None
 
 
+def home(array: Array) -> Namespace:
+    """The library of one array; numpy for a number."""
+    return sys.modules["cupy"] if library(array) == "cupy" else np
+
+
 def namespace(**arrays: Array) -> Namespace:
     """The one library that all arrays (None is skipped) belong to.
 
@@ -39,13 +44,13 @@ def namespace(**arrays: Array) -> Namespace:
     for name, array in arrays.items():
         if array is None:
             continue
-        home = library(array)
-        if home is None:
+        kin = library(array)
+        if kin is None:
             kind = f"{type(array).__module__}.{type(array).__qualname__}"
             raise InputError(f"{name} is a {kind}: expected a NumPy or CuPy array, as numpy.asarray({name})")
         if isinstance(array, np.matrix):
             raise InputError(f"{name} is a numpy.matrix: expected a plain array, as numpy.asarray({name})")
-        found.setdefault(home, name)
+        found.setdefault(kin, name)
     if len(found) > 1:
         raise InputError(
             f"{found['numpy']} is a NumPy array and {found['cupy']} a CuPy array: expected one library in a call; "
@@ -62,6 +67,24 @@ def is_float(dtype: Any) -> bool:
 def work_dtype(dtype: Any) -> Any:
     """The dtype in which a call with this input dtype computes: float64 for float64, else float32."""
     return np.dtype(np.float64 if str(dtype) == "float64" else np.float32)
+
+
+def widened(array: Array) -> Array:
+    """A floating array as float64, exactly, subnormal numbers included.
+
+    CuPy's own conversion of float32 and bfloat16 flushes subnormal numbers to 0, so there they are read by their bits.
+    """
+    name = str(array.dtype)
+    if library(array) == "numpy" or name not in ("float32", "bfloat16"):
+        return array.astype(np.float64, copy=False)
+    xp = sys.modules["cupy"]
+    array = xp.ascontiguousarray(array)
+    if name == "bfloat16":
+        array = (array.view(np.uint16).astype(np.uint32) << 16).view(np.float32)
+    bits = array.view(np.int32)
+    small = (bits & 0x7F800000) == 0
+    tiny = xp.where(bits < 0, -1.0, 1.0) * (bits & 0x007FFFFF).astype(np.float64) * 2.0**-149
+    return xp.where(small, tiny, array.astype(np.float64))
 
 
 @contextmanager

@@ -4,7 +4,7 @@ Guarantees: a canary that fails refuses to certify (CanaryFailed, with what was 
 under the fault it is for: float32 or TF32 products, fixed-point emulation of float64, flush to zero in any thread,
 exp(0) ≠ 1, an exp beyond its declared error, rounding that is not to nearest.
 Does not: see a fast matrix product of Strassen's kind, whose errors look like rounding: that stays an assumption in
-print. They run once for each (NumPy, BLAS, threads) a process.
+print. They run once for each (NumPy, BLAS, threads) a process, and for each device where arrays are CuPy's.
 """
 
 from __future__ import annotations
@@ -26,12 +26,16 @@ U = 2.0**-53
 
 @dataclass(frozen=True)
 class Arithmetic:
-    """The operations under test; the defaults are what the enclosures use."""
+    """The operations under test, between host arrays; the defaults are what the enclosures use on the host.
+
+    size: factor of the products' sizes, where only large ones reach a library's fast kernels.
+    """
 
     matmul: Callable[[Any, Any], Any] = np.matmul
     exp: Callable[[Any], Any] = np.exp
     add: Callable[[Any, Any], Any] = np.add
     exp_ulp: float = 1.0
+    size: int = 1
 
 
 @dataclass(frozen=True)
@@ -45,26 +49,29 @@ class Canary:
 
 def _integers(a: Arithmetic) -> str | None:
     rng = np.random.default_rng(20)
-    x, y = rng.integers(-(2**22), 2**22, (160, 100)), rng.integers(-(2**22), 2**22, (100, 130))
+    n = a.size
+    x, y = rng.integers(-(2**22), 2**22, (160 * n, 100)), rng.integers(-(2**22), 2**22, (100, 130 * n))
     got = a.matmul(x.astype(np.float64), y.astype(np.float64))
-    wrong = int((got != (x @ y)).sum())
+    some = rng.integers(0, len(x), 160)
+    wrong = int((got[some] != (x[some] @ y)).sum())
     return f"{wrong} of {got.size} sums of integers below 2^51 are not exact" if wrong else None
 
 
 def _wide(a: Arithmetic) -> str | None:
-    x, y = np.zeros((64, 96)), np.zeros((96, 48))
+    n, m, k = 64 * a.size, 48 * a.size, 96
+    x, y = np.zeros((n, k)), np.zeros((k, m))
     x[0, :2], y[:2, 0] = (1.0, 2.0**-60), (2.0**-70, 1.0)
     rng = np.random.default_rng(21)
 
     def numbers(shape: tuple[int, int]) -> np.ndarray[Any, Any]:
         return np.ldexp(rng.integers(1, 2**26, shape).astype(np.float64), rng.integers(-60, 60, shape) - 26)
 
-    x[1:], y[:, 1:] = numbers((63, 96)), numbers((96, 47))
+    x[1:], y[:, 1:] = numbers((n - 1, k)), numbers((k, m - 1))
     got = a.matmul(x, y)
     if got[0, 0] != 2.0**-60 + 2.0**-70:
         return f"(1, 2^-60)·(2^-70, 1) is {float(got[0, 0]).hex()}, expected 2^-60 + 2^-70"
-    for i in range(1, 64, 7):
-        for j in range(1, 48, 5):
+    for i in range(1, n, 7 * a.size):
+        for j in range(1, m, 5 * a.size):
             products = (x[i] * y[:, j]).tolist()  # exact: 26 bits each
             exact, size = math.fsum(products), math.fsum(map(abs, products))
             if not abs(float(got[i, j]) - exact) <= (len(products) + 1) * U * size:
@@ -73,8 +80,8 @@ def _wide(a: Arithmetic) -> str | None:
 
 
 def _columns(a: Arithmetic) -> str | None:
-    x, y = np.ones((40, 64)), np.ones((64, 40))
-    scale = np.ldexp(1.0, np.arange(-300, 300, 15))
+    x, y = np.ones((40 * a.size, 64)), np.ones((64, 40 * a.size))
+    scale = np.ldexp(1.0, np.tile(np.arange(-300, 300, 15), a.size))
     got = a.matmul(x * scale[:, None], y * scale[None, ::-1])
     right = 64 * scale[:, None] * scale[None, ::-1]
     return None if np.array_equal(got, right) else "products whose rows differ in size by 2^600 are not exact"
@@ -167,13 +174,17 @@ def ensure(exp_ulp: float = 1.0) -> None:
 
     Raises CanaryFailed, with everything that was seen.
     """
-    key = (*environment(), exp_ulp)
+    require((*environment(), exp_ulp), lambda: Arithmetic(exp_ulp=exp_ulp), "machine")
+
+
+def require(key: tuple[object, ...], arithmetic: Callable[[], Arithmetic], what: str) -> None:
+    """Run the canaries on an arithmetic unless they have passed under this key. Raises CanaryFailed."""
     if key in _passed:
         return
-    seen = failures(Arithmetic(exp_ulp=exp_ulp))
+    seen = failures(arithmetic())
     if seen:
         raise CanaryFailed(
-            "this machine's arithmetic is not what a certificate assumes, so nothing is certified:\n  "
+            f"this {what}'s arithmetic is not what a certificate assumes, so nothing is certified:\n  "
             + "\n  ".join(seen)
         )
     _passed.add(key)

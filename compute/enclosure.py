@@ -8,16 +8,16 @@ Does not: compute enclosures (compute.tier1, tier2 and arb do), or hold for NaN 
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
+from compute.arrays import Array, Namespace, home, widened
 from compute.errors import InputError
 from compute.outward import ETA, U
 
-F64 = NDArray[np.float64]
 _TARGETS = {"float32": np.float32, "float16": np.float16, "float64": np.float64}
 _NAMES = {"f32": "float32", "fp32": "float32", "f64": "float64", "fp64": "float64", "fp16": "float16"}
 
@@ -26,51 +26,59 @@ _NAMES = {"f32": "float32", "fp32": "float32", "f64": "float64", "fp64": "float6
 class Enclosure:
     """mid, rad and low, arrays of one shape in float64: |exact − (mid + low)| ≤ rad. low is None for 0.
 
-    rad is inf where nothing could be bounded, NaN (with mid NaN) where the meaning itself is NaN.
+    rad is inf where nothing could be bounded, NaN (with mid NaN) where the meaning itself is NaN. The arrays are of the
+    library of the call, NumPy or CuPy, and so is everything that is returned.
     """
 
-    mid: F64
-    rad: F64
-    low: F64 | None = None
+    mid: Array
+    rad: Array
+    low: Array | None = None
+
+    @property
+    def xp(self) -> Namespace:
+        """The library of the arrays."""
+        return home(self.mid)
 
     @property
     def shape(self) -> tuple[int, ...]:
         """The shape of the value."""
         return tuple(self.mid.shape)
 
-    def contains(self, y: Any) -> NDArray[np.bool_]:
+    def contains(self, y: Any) -> Array:
         """Where the float y could be the exact value: |y − (mid + low)| ≤ rad, decided without rounding.
 
         A True is certain or within one rounding of the radius's edge; a False is certain. Nothing is broadcast:
         InputError for another shape.
         """
-        y = np.asarray(y, dtype=np.float64)
+        xp = self.xp
+        y = np.asarray(y, dtype=np.float64) if xp is np else widened(xp.asarray(y))
         if y.shape != self.mid.shape:
             raise InputError(f"the value has shape {y.shape}, the enclosure {self.mid.shape}: expected one shape")
         with np.errstate(invalid="ignore", over="ignore"):
-            gap = np.abs(y - self.mid)
-            low = 0.0 if self.low is None else np.abs(self.low)
+            gap = abs(y - self.mid)
+            low = 0.0 if self.low is None else abs(self.low)
             near = gap * (1 - 4 * U) - low * (1 + 4 * U) - ETA <= self.rad
-            both_nan = np.isnan(y) & np.isnan(self.mid)
-        return np.asarray(near | both_nan)
+            both_nan = xp.isnan(y) & xp.isnan(self.mid)
+        return xp.asarray(near | both_nan)
 
-    def lower(self) -> F64:
+    def lower(self) -> Array:
         """A float that is at most the exact value."""
         return self._end(-1.0)
 
-    def upper(self) -> F64:
+    def upper(self) -> Array:
         """A float that is at least the exact value."""
         return self._end(1.0)
 
-    def _end(self, sign: float) -> F64:
-        low = 0.0 if self.low is None else self.low
+    def _end(self, sign: float) -> Array:
+        xp = self.xp
+        low = 0.0 * (self.rad == self.rad) if self.low is None else self.low
         with np.errstate(invalid="ignore", over="ignore"):
             # (R5) low ± rad is rounded away from the centre, and so is the sum with mid
-            side = np.nextafter(low + sign * self.rad, sign * np.inf)
-            end = np.nextafter(self.mid + side, sign * np.inf)
-            return np.asarray(np.where((self.rad == 0) & (np.asarray(low) == 0), self.mid, end))
+            side = xp.nextafter(low + sign * self.rad, sign * math.inf)
+            end = xp.nextafter(self.mid + side, sign * math.inf)
+            return xp.where((self.rad == 0) & (low == 0), self.mid, end)
 
-    def rounded(self, fmt: str = "float32") -> tuple[NDArray[Any], NDArray[np.bool_]]:
+    def rounded(self, fmt: str = "float32") -> tuple[Array, Array]:
         """(array, undecided): the exact value correctly rounded to nearest, and where that could not be decided.
 
         fmt: "float32", "float16" or "float64". Decided means that both ends of the enclosure round to the same
@@ -79,6 +87,9 @@ class Enclosure:
         name = _NAMES.get(fmt, fmt)
         if name not in _TARGETS:
             raise InputError(f"format is {fmt!r}: expected one of {', '.join(_TARGETS)}")
+        if self.xp is not np:  # CuPy's conversion to float32 flushes what is subnormal there
+            array, undecided = self.host().rounded(name)
+            return self.xp.asarray(array), self.xp.asarray(undecided)
         kind = _TARGETS[name]
         with np.errstate(over="ignore", invalid="ignore"):
             if name == "float64":
@@ -89,16 +100,23 @@ class Enclosure:
             undecided = ~(a == b) & ~nothing
             return np.where(undecided | nothing, centre, a), undecided
 
-    def _rounded64(self) -> tuple[F64, NDArray[np.bool_]]:
+    def _rounded64(self) -> tuple[Array, Array]:
         """(R6) mid the rounded sum: decided where low ± rad stays within half the gap to each neighbour."""
-        low = np.zeros_like(self.mid) if self.low is None else self.low
+        low = np.zeros(self.mid.shape) if self.low is None else self.low
         mid = self.mid + low
         rest = low - (mid - self.mid)  # exact, since |low| is at most an ulp of mid where it matters
-        away = np.nextafter(np.abs(rest) + self.rad, np.inf)
-        gap_up, gap_down = np.nextafter(mid, np.inf) - mid, mid - np.nextafter(mid, -np.inf)
+        away = np.nextafter(abs(rest) + self.rad, math.inf)
+        gap_up, gap_down = np.nextafter(mid, math.inf) - mid, mid - np.nextafter(mid, -math.inf)
         decided = (away < np.minimum(gap_up, gap_down) / 2) | (self.rad == 0) & (rest == 0)
-        normalised = np.abs(low) <= np.abs(self.mid) * 2.0**-50
+        normalised = abs(low) <= abs(self.mid) * 2.0**-50
         return mid, ~(decided & normalised) & ~np.isnan(mid)
+
+    def host(self) -> Enclosure:
+        """The same enclosure in NumPy arrays."""
+        if self.xp is np:
+            return self
+        move = self.xp.asnumpy
+        return Enclosure(move(self.mid), move(self.rad), None if self.low is None else move(self.low))
 
     def __getitem__(self, index: Any) -> Enclosure:
         return Enclosure(self.mid[index], self.rad[index], None if self.low is None else self.low[index])
@@ -112,10 +130,10 @@ class Enclosure:
 def add_up(parts: Enclosure, axis: int | tuple[int, ...]) -> Enclosure:
     """(R7) the enclosure of a sum over axes: radii add, and so does the rounding of the sum of the centres."""
     mid = parts.mid if parts.low is None else parts.mid + parts.low
-    count = int(np.prod([mid.shape[a] for a in np.atleast_1d(axis)]))
-    extra = 0.0 if parts.low is None else U * np.abs(mid).sum(axis=axis) * (1 + 4 * count * U)
+    count = math.prod(mid.shape[a] for a in ((axis,) if isinstance(axis, int) else axis))
+    extra = 0.0 if parts.low is None else U * abs(mid).sum(axis=axis) * (1 + 4 * count * U)
     if count == 1 and parts.low is None:
         return Enclosure(mid.sum(axis=axis), parts.rad.sum(axis=axis))
-    rounding = count * U * np.abs(mid).sum(axis=axis) * (1 + 4 * count * U)
+    rounding = count * U * abs(mid).sum(axis=axis) * (1 + 4 * count * U)
     total = (parts.rad.sum(axis=axis) + rounding + extra) * (1 + 4 * (count + 8) * U)
-    return Enclosure(mid.sum(axis=axis), np.asarray(total))
+    return Enclosure(mid.sum(axis=axis), total)

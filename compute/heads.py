@@ -20,7 +20,7 @@ from typing import Any, TypeAlias
 
 import numpy as np
 
-from compute.arrays import Namespace, library
+from compute.arrays import Namespace, library, widened
 from compute.errors import InputError
 from compute.meaning import Part, Problem, resolve
 from compute.spec import Spec
@@ -147,7 +147,7 @@ class Head:
             return total, None
         size = xp.zeros(shape)
         for additive in problem.additive:
-            block = abs(additive[(*at, rows)].astype(np.float64))
+            block = abs(widened(additive[(*at, rows)]))
             size = size + xp.where(xp.isfinite(block), block, 0.0)
         if problem.slopes is not None:
             only = replace(self.part, problem=replace(problem, additive=()))
@@ -199,7 +199,7 @@ def exact64(x: Any, name: str) -> Any:
     floating = x.dtype.kind == "f" or x.dtype.name == "bfloat16" or x.dtype.name.startswith("float8")
     if not floating or x.dtype.itemsize > 8:
         raise InputError(f"{name} has dtype {x.dtype}: expected float64, float32, float16, bfloat16 or float8")
-    return np.ascontiguousarray(x, dtype=np.float64) if home == "numpy" else x.astype(np.float64, order="C", copy=False)
+    return np.ascontiguousarray(x, dtype=np.float64) if home == "numpy" else widened(x)
 
 
 def split(q: Any, k: Any, v: Any, spec: Spec | None = None, **arrays: Any) -> Heads:

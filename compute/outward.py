@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from compute.arrays import Array, namespace
+from compute.arrays import Array, home
 
 U = 2.0**-53  # unit roundoff
 ETA = 2.0**-1074  # least positive number; no rounding below the normal range errs by more than half of it
@@ -43,7 +43,7 @@ def sum_up(x: Any, k: int) -> Any:
 
 def largest(x: Array, axis: int | None = None, least: float = 0.0) -> Array:
     """The maximum along an axis, and at least `least`, which is also that of an axis without entries."""
-    xp = namespace(x=x)
+    xp = home(x)
     if x.shape[axis] if axis is not None else x.size:
         return xp.maximum(x.max(axis=axis), least)
     return xp.full([] if axis is None else x.shape[:axis] + x.shape[axis + 1 :], least)
@@ -51,12 +51,12 @@ def largest(x: Array, axis: int | None = None, least: float = 0.0) -> Array:
 
 def row_dot(x: Array, y: Array) -> Array:
     """Σ_j x_ij·y_ij, a sum in any order."""
-    return np.vecdot(x, y) if isinstance(x, np.ndarray) else namespace(x=x).einsum("ij,ij->i", x, y)
+    return np.vecdot(x, y) if isinstance(x, np.ndarray) else home(x).einsum("ij,ij->i", x, y)
 
 
 def norm_up(x: Array, axis: int) -> Array:
     """(R3) upper bounds of the 2-norms of a matrix along an axis; squares neither overflow nor vanish."""
-    xp = namespace(x=x)
+    xp = home(x)
     k = x.shape[axis]
     top = float(largest(abs(x)))
     if top == 0.0 or k == 0:
@@ -71,12 +71,12 @@ def norm_up(x: Array, axis: int) -> Array:
 
 def up32(x: Array) -> Array:
     """(R4) the least float32 above x (for x within its range)."""
-    return namespace(x=x).nextafter(x.astype(np.float32), np.float32(np.inf))
+    return home(x).nextafter(x.astype(np.float32), np.float32(np.inf))
 
 
 def column_scale(x: Array) -> Array:
     """Powers of two that bring the largest entry of each column into (1/2, 1]; 1 for columns of zeros."""
-    xp = namespace(x=x)
+    xp = home(x)
     top = largest(abs(x), 0)
     exponent = xp.frexp(top)[1]
     return xp.ldexp(xp.ones(top.shape), xp.where(top > 0, -xp.clip(exponent, -1000, 1000), 0))
@@ -84,7 +84,7 @@ def column_scale(x: Array) -> Array:
 
 def exp_up(x: Array) -> Array:
     """(R8) e^x raised above the exact value for x ≥ 0: 1 + x + x² below 1, else 2^⌈x·log2 e⌉; inf beyond 700."""
-    xp = namespace(x=x)
+    xp = home(x)
     with np.errstate(over="ignore", invalid="ignore"):
         power = xp.ceil(xp.minimum(x, 700.0) * LOG2_E)
         far = xp.where(x < 700.0, xp.ldexp(xp.ones(x.shape), power.astype(np.int32)), np.inf)
@@ -93,4 +93,4 @@ def exp_up(x: Array) -> Array:
 
 def expm1_up(x: Array) -> Array:
     """(R8) e^x − 1 raised above the exact value for x ≥ 0: x + x² below 1, else as e^x."""
-    return namespace(x=x).where(x < 1.0, x * (1.0 + x) * (1 + 4 * U), exp_up(x))
+    return home(x).where(x < 1.0, x * (1.0 + x) * (1 + 4 * U), exp_up(x))

@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 
-from compute.arrays import Array, Namespace, library, namespace
+from compute.arrays import Array, Namespace, home, library
 from compute.heads import F64
 
 EPS = 2.0**-67
@@ -153,7 +153,7 @@ def exp64(x: Any, out: F64 | None = None) -> F64:
     Below −600 it is the square of e^(x/2). Array of any shape, NumPy's or CuPy's.
     """
     x = x if library(x) == "cupy" else np.asarray(x, dtype=np.float64)
-    xp = namespace(x=x)
+    xp = home(x)
     far = x < -LAST
     flat = xp.maximum(xp.where(far, x / 2, x), -float(LAST)).reshape(1, -1)
     w1, w2 = xp.empty(flat.shape), xp.empty(flat.shape)

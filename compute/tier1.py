@@ -17,7 +17,7 @@ from typing import Any
 
 import numpy as np
 
-from compute.arrays import Array, Namespace, namespace
+from compute.arrays import Array, Namespace, home
 from compute.heads import F64, Head, Mask, Scale, tiles
 from compute.outward import (
     ETA,
@@ -311,7 +311,7 @@ def tree(x: Any) -> Any:
 
 def block_product(full: Any, blocks: Any, first: int, last: int) -> Any:
     """(r, padded) times (blocks, block, c): each block's product by BLAS, joined in a tree."""
-    xp, block = namespace(full=full), blocks.shape[1]
+    xp, block = home(full), blocks.shape[1]
     if last - first <= 0:
         return xp.zeros((len(full), blocks.shape[2]), dtype=full.dtype)
     used = full[:, first * block : last * block]
@@ -322,7 +322,7 @@ def block_product(full: Any, blocks: Any, first: int, last: int) -> Any:
 
 def weight_norm(t: Tile, m: int) -> F64:
     """(D1) upper bound of the 2-norm of a row's computed weights."""
-    return namespace(w=t.w).sqrt(sum_up(row_dot(t.w, t.w), m + 2) + 2 * m * ETA) * (1 + 4 * U)
+    return home(t.w).sqrt(sum_up(row_dot(t.w, t.w), m + 2) + 2 * m * ETA) * (1 + 4 * U)
 
 
 @dataclass

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 import compute
-from compute import canaries, certificate
+from compute import canaries, certificate, climb
 from compute.certificate import certify
 from compute.errors import CanaryFailed, InputError
 from compute.spec import Rope, Spec
@@ -117,7 +117,7 @@ def test_a_relative_target_is_met() -> None:
 def test_equal_scores_are_decided_by_a_rule(
     v: list[list[float]], right: float, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(certificate.arb, "available", lambda: False)  # the rule alone must do
+    monkeypatch.setattr(climb.arb, "available", lambda: False)  # the rule alone must do
     values = np.array(v)
     q, k = np.array([[1.5, 0.1]]), np.repeat([[0.3, -0.7]], len(values), axis=0)
     got = certify(q, k, values, target="f32")
