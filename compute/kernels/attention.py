@@ -32,6 +32,9 @@ class Backend(Protocol):
     def build(self, source: str, name: str) -> Any:
         """A kernel of a source of its own."""
 
+    def __hash__(self) -> int:
+        """By identity: what is made once a backend (a table on its device) is kept by it."""
+
 
 @dataclass(frozen=True)
 class Problem:
