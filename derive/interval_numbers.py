@@ -37,6 +37,11 @@ class Interval:
         p, q = value.numerator, value.denominator
         return cls((libmp.from_rational(p, q, PRECISION, "f"), libmp.from_rational(p, q, PRECISION, "c")))
 
+    @classmethod
+    def between(cls, low: Fraction, high: Fraction) -> Interval:
+        """All reals from low to high."""
+        return cls((cls.of(low).ends[0], cls.of(high).ends[1]))
+
     def __add__(self, other: Any) -> Any:
         if not isinstance(other, Interval):
             return NotImplemented
@@ -119,3 +124,4 @@ def _room(end: Any) -> Any:
 
 
 PI = Interval((libmp.mpf_pi(PRECISION, "f"), libmp.mpf_pi(PRECISION, "c")))
+EULER_GAMMA = Interval((libmp.mpf_euler(PRECISION, "f"), libmp.mpf_euler(PRECISION, "c")))

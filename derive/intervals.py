@@ -28,11 +28,11 @@ from typing import Any
 
 import sympy
 
-from derive.assumptions import Assumption, Distinct, Ordered, Positive, RandomEntries, ZeroOne
+from derive.assumptions import Assumption, AtLeast, Distinct, Ordered, Positive, RandomEntries, ZeroOne
 from derive.at_sizes import Evaluator, Unreadable, show
 from derive.errors import StatementError
 from derive.instances import Statement, free_symbols, instances, integer, label_of
-from derive.interval_numbers import PI, Interval, Undefined
+from derive.interval_numbers import EULER_GAMMA, PI, Interval, Undefined
 
 
 @dataclass(frozen=True)
@@ -129,6 +129,9 @@ def _surely(one: Assumption, evaluator: Evaluator, sizes: Mapping[Any, int]) -> 
     """
     if isinstance(one, Positive):
         return _everywhere([(one.expr, True)], evaluator, sizes)
+    if isinstance(one, AtLeast):
+        size = sympy.sympify(one.size, strict=True)
+        return bool(size.is_integer) or _everywhere([(size - one.least, False)], evaluator, sizes)
     if isinstance(one, (str, RandomEntries)):
         return False  # what a draw is to be like is told in words, or by a law: it can't be seen to hold
     if isinstance(one, Ordered):
@@ -205,6 +208,8 @@ class Reals:
     def constant(self, atom: Any) -> Interval:
         if atom is sympy.pi:
             return PI
+        if atom is sympy.EulerGamma:
+            return EULER_GAMMA
         raise Unreadable(f"{atom} has no interval here")
 
     def inverse(self, x: Interval) -> Interval:

@@ -13,8 +13,12 @@ from typing import Any
 
 import sympy
 
+from derive.errors import StatementError
+from derive.gap_integrals import gap_mean
+from derive.interval_numbers import Undefined
 from derive.oracle_rules import guarded, with_stated_error
 from derive.power_sums import N, V
+from derive.refutation import Enclosure, at_points, separated
 from derive.row_constants import gap_median, mu
 from derive.row_nodes import DEFINITIONS, NORM_J, H, RowMean, RowMedian, RowShare
 from derive.rules import rule
@@ -28,8 +32,8 @@ def two_keys(step: Step) -> Verdict:
     """At n = 2 a row is a function of the gap t ~ N(0, 2v), so a mean is one integral over t.
 
     The left side is RowMean(F, 2, v) with F a polynomial in power sums; the right side is the integral over the real
-    line of F at α = 1/(1 + e^-t) times e^(-t²/(4v))/√(4πv). The two integrands are compared as rational functions of
-    e^t after dividing by the density.
+    line of F at α = 1/(1 + e^-t) times e^(-t²/(4v))/√(4πv). The even parts of the two integrands are compared as
+    rational functions of e^t after dividing by the density; odd parts without a pole integrate to 0.
     """
     integral = step.rhs
     if not isinstance(step.lhs, RowMean) or step.lhs.args[1:] != (sympy.Integer(2), V):
@@ -41,16 +45,29 @@ def two_keys(step: Step) -> Verdict:
         return Verdict.unknown("the gap runs over the whole line")
     density = sympy.exp(-(t**2) / (4 * V)) / sympy.sqrt(4 * sympy.pi * V)
     e = sympy.Dummy("e", positive=True)
-    given = _in_exponential(integral.function / density, t, e)
+    terms = [term / density for term in sympy.Add.make_args(integral.function)]
+    given = _in_exponential(sympy.Add(*terms), t, e)
     body = step.lhs.args[0].subs({k: x for k, x in DEFINITIONS.items() if k != H})
-    alpha = e / (1 + e)
-    powers = {s: alpha ** int(s.name[2:]) + (1 - alpha) ** int(s.name[2:]) for s in body.free_symbols}
-    if given is None or given.has(t, V) or not all(s.name.startswith("p_") for s in body.free_symbols):
+    power_sums = all(s.name.startswith("p_") for s in body.free_symbols)
+    if given is None or given.has(t, V) or not power_sums:
         return Verdict.unknown("an integrand is not a rational function of e^t times the density of the gap")
-    numerator = sympy.fraction(sympy.together(body.subs(powers) - given))[0]
-    if not sympy.Poly(sympy.expand(numerator), e).is_zero:
-        return Verdict.refuted("the integrands differ as rational functions of e^t", difference=str(numerator))
+    alpha = e / (1 + e)
+    known = body.subs({s: alpha ** int(s.name[2:]) + (1 - alpha) ** int(s.name[2:]) for s in body.free_symbols})
+    difference = known - given
+    even = sympy.fraction(sympy.together(difference + difference.subs(e, 1 / e)))[0]
+    if not sympy.Poly(sympy.expand(even), e).is_zero:
+        return _other_integral(known, given, e)
+    if len({c > 0 for c in sympy.Poly(sympy.fraction(given)[1], e).coeffs()}) > 1:
+        return Verdict.unknown("the integrand on the right may have a pole on the line")
     return with_stated_error(step, Verdict.proved("n = 2, every v > 0", checkers=["coefficients in e^t"]))
+
+
+def _other_integral(known: Any, given: Any, e: Any) -> Verdict:
+    try:
+        left, right = (Enclosure(gap_mean(body, e, 1)) for body in (known, given))
+        return separated(left, right, {V: 1}, "the integrals differ at v = 1")
+    except (Undefined, StatementError) as error:
+        return Verdict.unknown(f"the integrands differ, and not shown is that the integrals do: {error}")
 
 
 def _in_exponential(expression: Any, t: Any, e: Any) -> Any:
@@ -121,13 +138,18 @@ def near_tie_share(step: Step) -> Verdict:
     level = share.args[1]
     if sympy.cancel(step.lhs / share) != sympy.sqrt(V) or share != RowShare(NORM_J, level, N, V):
         return Verdict.unknown("expected √v RowShare(‖J‖_F, ε, n, v)")
+    if step.rhs.has(V):
+        return Verdict.unknown("the right side depends on v, which tends to infinity")
     stated = step.rhs / mu(N)
-    if not isinstance(stated, sympy.acosh):
-        return Verdict.unknown("expected mu(n) arcosh(1/ε - 1) on the right")
-    numerator = sympy.fraction(sympy.together(stated.args[0] - 1 / level + 1))[0]
-    if sympy.expand(numerator) != 0:
-        return Verdict.refuted(f"the level is crossed at arcosh(1/ε - 1), not at {stated}")
-    return Verdict.proved("v → ∞ at every fixed n ≥ 2 and 0 < ε < 1/2")
+    if isinstance(stated, sympy.acosh):
+        numerator = sympy.fraction(sympy.together(stated.args[0] - 1 / level + 1))[0]
+        if sympy.expand(numerator) == 0:
+            return Verdict.proved("v → ∞ at every fixed n ≥ 2 and 0 < ε < 1/2")
+    if not level.is_Symbol:
+        return Verdict.unknown("expected a symbol for the level ε")
+    points = [{N: n, level: sympy.Rational(1, k)} for n in (2, 3) for k in (4, 10)]
+    known = mu(N) * sympy.acosh(1 / level - 1)
+    return at_points(known, step.rhs, points, "the level is crossed at a gap of arcosh(1/ε - 1)")
 
 
 @rule("total-derivative")

@@ -13,11 +13,10 @@ from typing import Any
 
 import sympy
 
-from derive import intervals
-from derive.assumptions import AtLeast
 from derive.errors import StatementError
 from derive.oracle_rules import grid_of_limit, guarded, with_stated_error
 from derive.power_sums import N, V
+from derive.refutation import at_points
 from derive.row_constants import mu
 from derive.row_nodes import DEFINITIONS, LOG_Z, M1, TOP, H, LargeN, RowMean, RowMedian, p
 from derive.rules import rule
@@ -117,21 +116,13 @@ def near_tie(step: Step) -> Verdict:
         constant = near_tie_constant(mean.args[0])
     except StatementError as error:
         return Verdict.unknown(str(error))
+    if step.rhs.free_symbols & variance.free_symbols:
+        return Verdict.unknown(f"the right side depends on the variance {variance}, which tends to infinity")
     stated = sympy.cancel(step.rhs / mu(N))
     if stated.free_symbols or sympy.expand(stated - constant) != 0:
-        return _another(constant, stated, f"the limit is {constant} mu(n), not {step.rhs}", constant=str(constant))
+        words = f"the limit is {constant} mu(n), not {step.rhs}"
+        return at_points(constant * mu(N), step.rhs, [{N: 2}, {N: 3}], words, constant=str(constant))
     return with_stated_error(step, Verdict.proved("v → ∞ at every fixed n ≥ 2", constant=str(constant)))
-
-
-def _another(known: Any, stated: Any, words: str, **evidence: object) -> Verdict:
-    """Refuted where intervals separate the two at a point; unlike forms alone may still be one value: Unknown."""
-    try:
-        witness = intervals.refute(known, stated, "=", (AtLeast(N, 2),))
-    except StatementError:
-        witness = None
-    if witness is None:
-        return Verdict.unknown(f"not shown to be equal, nor to differ: {known} and {stated}")
-    return Verdict.refuted(words, witness=witness, **evidence)
 
 
 def near_tie_constant(body: Any) -> Any:
@@ -178,7 +169,8 @@ def many_keys(step: Step) -> Verdict:
     except StatementError as error:
         return Verdict.unknown(str(error))
     if not _same_in_exponentials(known, step.rhs):
-        return _another(known, step.rhs, f"the expansion is {known}, not {step.rhs}", right=str(known))
+        points = [{N: 16, V: sympy.Rational(1, 2)}, {N: 3, V: 1}]
+        return at_points(known, step.rhs, points, f"the expansion is {known}, not {step.rhs}")
     return with_stated_error(step, Verdict.proved("n → ∞ at every fixed v, remainder of relative order 1/n²"))
 
 
@@ -254,7 +246,9 @@ def frozen(step: Step) -> Verdict:
         return Verdict.unknown(str(error))
     given = known.subs(sympy.Symbol("m"), m)
     if not _same_rational(given, step.rhs, m):
-        return _another(given, step.rhs, f"PD(m) gives {known}, not {step.rhs}", right=str(known))
+        free = sympy.Symbol("m")  # PD(m) is a law at every 0 < m < 1, which the finite-n form of m stands for
+        points = [{free: sympy.Rational(1, 2)}, {free: sympy.Rational(1, 3)}]
+        return at_points(known, step.rhs.subs(m, free), points, f"PD(m) gives {known}, not {step.rhs}")
     return grid_of_limit(step, step.data.get("grid") or ())
 
 

@@ -93,10 +93,10 @@ def prove(
     if relation not in RELATIONS:
         raise StatementError(f"relation is {relation!r}: expected one of {', '.join(RELATIONS)}")
     if relation != "=":
-        return _only_refute(lhs, rhs, relation, conditions)
+        return _onlyrefuted(lhs, rhs, relation, conditions)
     first = first_checker(lhs, rhs, conditions, opaque=opaque)
     if first.missing:
-        return _refute(lhs, rhs, "=", conditions) or Verdict.unknown(first.reason)
+        return refuted(lhs, rhs, "=", conditions) or Verdict.unknown(first.reason)
     return _combine(first, lhs, rhs, conditions)
 
 
@@ -110,9 +110,9 @@ def _expression(side: Any) -> Any:
 
 def _combine(first: FirstAnswer, lhs: Any, rhs: Any, conditions: tuple[Any, ...]) -> Verdict:
     if not first.zero:
-        refuted = _refute(lhs, rhs, "=", conditions)
-        if refuted is not None:
-            return refuted
+        false = refuted(lhs, rhs, "=", conditions)
+        if false is not None:
+            return false
     try:
         second = second_checker(lhs, rhs, conditions)
     except modular.Outside as outside:
@@ -186,12 +186,13 @@ def _partitions(items: list[Any]) -> Iterator[list[list[Any]]]:
             yield [*blocks[:k], [head, *block], *blocks[k + 1 :]]
 
 
-def _only_refute(lhs: Any, rhs: Any, relation: Relation, conditions: tuple[Any, ...]) -> Verdict:
+def _onlyrefuted(lhs: Any, rhs: Any, relation: Relation, conditions: tuple[Any, ...]) -> Verdict:
     reason = f"no single rule proves a statement with {relation!r}: write its steps with the rules of derive.rules"
-    return _refute(lhs, rhs, relation, conditions) or Verdict.unknown(reason)
+    return refuted(lhs, rhs, relation, conditions) or Verdict.unknown(reason)
 
 
-def _refute(lhs: Any, rhs: Any, relation: Relation, conditions: tuple[Any, ...]) -> Verdict | None:
+def refuted(lhs: Any, rhs: Any, relation: Relation, conditions: tuple[Any, ...]) -> Verdict | None:
+    """Refuted at a drawn instance that meets every condition, with the witness; None where none was found."""
     try:
         witness = intervals.refute(lhs, rhs, relation, conditions)
     except StatementError:

@@ -1,8 +1,8 @@
 """Exact rules for means over a random row: linearity, Stein's identity, the heat equation, Taylor coefficients.
 
 Guarantees: what they prove holds for every n ≥ 1 and every variance v; both sides are brought to one polynomial in the
-power sums over Q[n, v] and compared coefficient by coefficient. A difference that shows in the Taylor coefficients at
-v = 0 is a refutation, with the coefficient as witness; any other difference is Unknown.
+power sums over Q[n, v] and compared coefficient by coefficient. A difference of the Taylor coefficients at v = 0 that
+interval arithmetic shows at one n is a refutation, with that n as witness; any other difference is Unknown.
 Does not: take limits (`derive.limit_rules`). Only the stated error of a truncated series is put beside the oracle.
 
 Scores are i.i.d. N(0, v) in every statement here; that is what RowMean says.
@@ -18,12 +18,14 @@ from sympy.polys.rings import PolyElement
 from derive.errors import StatementError
 from derive.oracle_rules import guarded, with_stated_error
 from derive.power_sums import N, PowerSums, V, highest, remainder_bound, taylor
+from derive.refutation import at_points
 from derive.row_nodes import RowMean, Taylor
 from derive.rules import rule
 from derive.step import Step
-from derive.verdict import Verdict
+from derive.verdict import Kind, Verdict
 
 _ALL = "every n ≥ 1 and v ≥ 0"
+_ROWS = tuple({N: n} for n in (2, 3, 5))
 
 
 @rule("row-mean")
@@ -75,7 +77,7 @@ def heat_series(step: Step) -> Verdict:
         return Verdict.unknown(f"the right side is not a polynomial in v of degree at most {order}")
     for k, (a, b) in enumerate(zip(known, stated, strict=True)):
         if not _same_in_n(a, b):
-            return Verdict.refuted(f"the coefficient of v^{k} is {a}, not {b}", power=k, right=str(a), stated=str(b))
+            return at_points(a, b, _ROWS, f"the coefficient of v^{k} is {a}, not {b}", power=k)
     evidence: dict[str, object] = {"checkers": ["generator on power sums"], "order": int(order)}
     try:
         evidence["remainder"] = f"at most {remainder_bound(mean.args[0], int(order))} v^{int(order) + 1}"
@@ -104,12 +106,10 @@ def _refutation(ring: PowerSums, difference: PolyElement) -> Verdict:
     except StatementError as error:
         return Verdict.unknown(f"the two sides are means of different polynomials, and {error}")
     for k, coefficient in enumerate(coefficients):
-        for n in (2, 3, 5):
-            value = coefficient.subs(N, n)
-            if value != 0:
-                return Verdict.refuted(
-                    f"the sides differ at n = {n}: the coefficient of v^{k} in v(lhs - rhs) is {value}", n=n, power=k
-                )
+        words = f"equal means have equal Taylor coefficients; that of v^{k} in v(lhs - rhs) is {coefficient}, not 0"
+        verdict = at_points(coefficient, 0, _ROWS, words, power=k)
+        if verdict.kind is Kind.REFUTED:
+            return verdict
     return Verdict.unknown("the two sides are means of different polynomials in the power sums")
 
 

@@ -1,8 +1,8 @@
 """The rule "score-law": exact laws of a Gaussian score, and limits for large d_k, against numbers of another origin.
 
 Guarantees: the right side, evaluated in 30-digit arithmetic, is compared with an integral over the length of q (given
-q the score is Gaussian), which uses none of the formulas in `derive.distributions`. The verdict is Numeric or Refuted,
-never Proved.
+q the score is Gaussian), which uses none of the formulas in `derive.distributions`. The verdict is never Proved: it is
+Numeric, Refuted where a difference is far beyond every error, with the point and both numbers, or Unknown between.
 Does not: take any other statement than one node about Σ_c q_c k_c with centred Gaussian components.
 """
 
@@ -34,6 +34,10 @@ from derive.verdict import Verdict
 _DIGITS = 30
 # Agreement asked for: two thirds of the working digits. Rounding loses a few of them, quadrature says how many more.
 _RESOLUTION = mpmath.mpf(10) ** -20
+# A difference this many times what is allowed refutes. The quadrature's error is an estimate, and so is, more so, that
+# of an extrapolation: between agreement and refutation the verdict is Unknown.
+_CLEARLY = 10**6
+_FAR = 20
 _DISTANCES: dict[type, Callable[[int], Any]] = {
     KolmogorovDistance: distributions.kolmogorov,
     WassersteinDistance: distributions.wasserstein,
@@ -118,10 +122,13 @@ def _pointwise(step: Step, deviations: tuple[Any, Any]) -> Verdict:
     for values, d_k, scale, at in _points(step, deviations):
         expected, error = _reference(node, d_k, scale, at)
         got = _number(step.rhs, values)
-        difference = abs(got - expected)
-        if difference > max(10 * error, _RESOLUTION):
+        difference, allowed = abs(got - expected), max(10 * error, _RESOLUTION)
+        if not difference <= allowed:  # so that a number that is none is refused too
             shown = {str(s): str(v) for s, v in values.items()}
-            return Verdict.refuted("a point of the grid differs", values=shown, left=str(expected), right=str(got))
+            numbers = {"values": shown, "left": str(expected), "right": str(got), "error": str(error)}
+            if difference > _CLEARLY * allowed:
+                return Verdict.refuted("a point of the grid differs", **numbers)
+            return Verdict.unknown("a point of the grid neither agrees nor clearly differs", **numbers)
         worst, points = max(worst, difference), points + 1
     return Verdict.numeric(
         f"{points} points, worst difference {mpmath.nstr(worst, 2)}", points=points, worst=str(worst)
@@ -164,8 +171,16 @@ def _limit(step: Step, deviations: tuple[Any, Any]) -> Verdict:
     second = (16 * first[1] - first[0]) / 15
     tolerance = abs(second - first[1])
     claimed = _number(step.rhs, {})
-    if abs(second - claimed) > tolerance:
-        return Verdict.refuted("the extrapolated limit differs", limit=mpmath.nstr(second, 10), right=str(claimed))
+    off = abs(second - claimed)
+    if not off <= tolerance:
+        numbers = {
+            "values": {str(d): mpmath.nstr(v, 10) for d, v in zip(_GRID, values, strict=True)},
+            "limit": mpmath.nstr(second, 10),
+            "right": str(claimed),
+        }
+        if off > _FAR * tolerance:
+            return Verdict.refuted("the extrapolated limit differs", **numbers)
+        return Verdict.unknown("the extrapolated limit neither agrees nor clearly differs", **numbers)
     rows = {str(d): mpmath.nstr(v / claimed - 1, 3) for d, v in zip(_GRID, values, strict=True)}
     return Verdict.numeric(
         f"limit {mpmath.nstr(second, 8)}, tolerance {mpmath.nstr(tolerance, 2)} (extrapolated from d_k = 32, 128, 512)",

@@ -85,7 +85,7 @@ def moment_limit(step: Step) -> Verdict:
     if not verdict.is_proved:
         return verdict
     if power > 0:
-        return Verdict.refuted("the left side grows without bound", power=str(power))
+        return _growing(replace(step, lhs=exact, rhs=rhs), model, top, bottom, power)
     if not _positive_polynomial(bottom, {a.size for a in step.assumptions if isinstance(a, AtLeast) and a.least >= 1}):
         return Verdict.unknown("the leading coefficient of the denominator may be 0")
     limit = algebra.expression_of(top) / algebra.expression_of(bottom) if power == 0 else sympy.S.Zero
@@ -98,6 +98,33 @@ def moment_limit(step: Step) -> Verdict:
     if witness is None:
         return Verdict.unknown("the limit is not shown to be the right side, nor to differ", limit=str(limit))
     return Verdict.refuted("the limit is another", limit=str(sympy.factor(limit)), **witness)
+
+
+def _growing(step: Step, model: Model, top: algebra.Poly, bottom: algebra.Poly, power: Any) -> Verdict:
+    """Refuted at numbers for the rest at which the leading coefficient isn't 0, so that the left side has no limit.
+
+    step.lhs: the left side for all sizes. The witness: these numbers, the coefficient, and both sides at two sizes.
+    """
+    size, unknown = step.data["size"], Verdict.unknown("the left side may grow without bound: no witness was found")
+    if step.rhs.has(size):
+        return unknown
+    leading = algebra.expression_of(top) / algebra.expression_of(bottom)
+    for values in small_cases(replace(step, rhs=step.rhs + leading), model):
+        coefficient = leading.xreplace(values)
+        if not (coefficient.is_Rational and coefficient != 0):
+            continue
+        rest = {s: v for s, v in values.items() if s != size}
+        at_sizes = {str(n): str(step.lhs.xreplace({**rest, size: sympy.Integer(n)})) for n in (10**3, 10**6)}
+        shown = {str(s): str(v) for s, v in rest.items()}
+        return Verdict.refuted(
+            "the left side grows without bound",
+            values=shown,
+            power=str(power),
+            leading=str(coefficient),
+            left=at_sizes,
+            right=str(step.rhs.xreplace(rest)),
+        )
+    return unknown
 
 
 def evaluate(statement: Any, model: Model, route: str) -> Any:
