@@ -3,8 +3,8 @@
     OPENBLAS_NUM_THREADS=1 python benchmarks/certify.py [--quick] [--json FILE]
 
 Process time, medians; inputs are standard normal in float64, the same for all. "radius" is the largest radius over the
-largest output. Torch is timed only where it is installed, Arb and mpmath only up to a size, and extrapolated from
-there by n² (said so in the table). precise-numpy is not on the package index under that name and is left out.
+largest output. Torch and precise-numpy (interval arrays; `pip install precise-numpy`) are timed only where they are
+installed, Arb and mpmath only up to a size, and extrapolated from there by n² (said so in the table).
 """
 
 from __future__ import annotations
@@ -133,6 +133,25 @@ def torch_times(q: Any, k: Any, v: Any, rounds: int) -> float | None:
     return against(lambda: plain(q, k, v), lambda: sdpa(*arrays), rounds)[0]
 
 
+def precise_numpy(q: Any, k: Any, v: Any) -> dict[str, float] | None:
+    """Attention in precise-numpy's interval arrays: its time over plain NumPy's, and radius; None without the package."""
+    try:
+        import precise_numpy as interval
+    except ImportError:
+        return None
+    a, b, c = (interval.from_numpy(x) for x in (q, k, v))
+    tau = 1 / math.sqrt(q.shape[1])
+
+    def run() -> Any:
+        s = (a @ b.transpose()) * tau
+        w = (s - interval.from_numpy(np.asarray(s).max(axis=1, keepdims=True))).exp()
+        sums = [w @ interval.from_numpy(np.ones((len(k), 1))), w @ c]
+        return sums[1] / sums[0]
+
+    times, seconds, got = against(lambda: plain(q, k, v), run, 1)
+    return {"times": times, "ms": seconds * 1e3, "radius": got.max_radius() / float(np.abs(np.asarray(got)).max())}
+
+
 def cell(n: int, d: int) -> dict[str, Any]:
     rng = np.random.default_rng(0)
     q, k, v, go = (rng.standard_normal((n, d)) for _ in range(4))
@@ -160,6 +179,7 @@ def cell(n: int, d: int) -> dict[str, Any]:
     widths = {name: relative(getattr(got, name)) for name in ("output", "dq", "dk", "dv")}
     row["backward"] = {"ms": seconds * 1e3, "times": times, "radius": widths}
     row["torch"] = torch_times(q, k, v, rounds)
+    row["precise_numpy"] = precise_numpy(q, k, v)
     arb_time = arb_seconds(q, k, v, n if n <= 64 else 8)
     row["arb_seconds"] = arb_time
     row["arb_over_norm"] = None if arb_time is None else arb_time / (row["norm"]["ms"] / 1e3)
@@ -178,6 +198,9 @@ def show(row: dict[str, Any]) -> str:
     b = row["backward"]
     widths = " ".join(f"{k} {x:.1e}" for k, x in b["radius"].items())
     parts.append(f"forward+backward {b['times']:.2f}× {widths}")
+    if row["precise_numpy"] is not None:
+        x = row["precise_numpy"]
+        parts.append(f"precise-numpy {x['times']:.1f}× ({x['ms']:.3g} ms) {x['radius']:.1e}")
     if row["arb_seconds"] is not None:
         parts.append(f"Arb {row['arb_seconds']:.3g} s ({row['arb_over_norm']:.0f}× of norm)")
     parts.append(f"mpmath.iv about {row['mpmath_iv_seconds_extrapolated']:.3g} s")
