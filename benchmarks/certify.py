@@ -134,7 +134,7 @@ def torch_times(q: Any, k: Any, v: Any, rounds: int) -> float | None:
 
 
 def precise_numpy(q: Any, k: Any, v: Any) -> dict[str, float] | None:
-    """Attention in precise-numpy's interval arrays: its time over plain NumPy's, and radius; None without the package."""
+    """Attention in precise-numpy's interval arrays: time over plain NumPy's, and radius; None without it."""
     try:
         import precise_numpy as interval
     except ImportError:
