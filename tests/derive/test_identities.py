@@ -1,9 +1,11 @@
 """The prover against random index calculus, and the generator against both evaluators."""
 
+from pathlib import Path
+
 import pytest
 import sympy
 
-from benchmarks.identities import falsehoods, truths
+from benchmarks.identities import Run, falsehoods, truths
 from derive import intervals, modular
 from derive.assumptions import Ordered
 from derive.errors import StatementError
@@ -65,6 +67,22 @@ def test_no_falsehood_is_proved() -> None:
     assert survey.made.total() == FALSE
     assert len(survey.made) == 8
     assert not survey.faults, [(why, str(one)) for one, why in survey.faults[:5]]
+
+
+def test_a_survey_that_was_interrupted_goes_on_where_it_was(tmp_path: Path) -> None:
+    kept = tmp_path / "kept.json"
+    begun = Run(5, kept)
+    begun.grow(begun.true, "identities", truths, 7)
+    begun.grow(begun.false, "falsehoods", falsehoods, 3)
+    resumed = Run(5, kept)
+    assert (resumed.true.seeds, resumed.false.seeds) == (7, 3)
+    resumed.grow(resumed.true, "identities", truths, 12)
+    whole = truths(range(5, 17))
+    assert (resumed.true.made, resumed.true.proved) == (whole.made, whole.proved)
+    assert resumed.false.made == falsehoods(range(5, 8)).made
+    assert resumed.spent > begun.spent
+    with pytest.raises(SystemExit, match="seed 5"):
+        Run(6, kept)
 
 
 def test_a_split_is_never_proved_without_its_order() -> None:
