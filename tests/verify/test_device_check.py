@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import argparse
 import json
 from pathlib import Path
 from typing import Any
@@ -15,6 +16,7 @@ from compute.kernels import sources
 from compute.kernels.emulator import compiler
 from verify import errors, jsonout
 from verify.cli import main
+from verify.commands import bench
 from verify.device import sections
 from verify.device.machine import Machine
 from verify.device.record import Record
@@ -120,6 +122,23 @@ def test_committed_device_records_belong_to_these_kernels() -> None:
     stale = sorted(n for n, h in sources.hashes().items() if measured["kernel_sources"].get(n) != h)
     for name in stale:
         assert f"`{name}` changed since it was measured" in readme
+
+
+def test_the_sections_are_those_that_are_described() -> None:
+    text = (ROOT / "benchmarks" / "device" / "README.md").read_text(encoding="utf-8")
+    rows = [line.split("|")[1:3] for line in text.splitlines() if line.startswith("|")][2:]
+    described = [(name.strip(), float(seconds)) for name, seconds in rows]
+    assert described == [(name, need) for name, _, need in sections.SECTIONS]
+    assert sum(need for _, need in described) <= 450
+    budget = _parsed([]).budget
+    assert budget + 30 <= 8 * 60
+    assert f"({budget:g} by default" in text
+
+
+def _parsed(words: list[str]) -> Any:
+    parser = argparse.ArgumentParser()
+    bench.add_arguments(parser)
+    return parser.parse_args(words)
 
 
 def test_the_reference_of_the_check_is_attention() -> None:

@@ -17,6 +17,7 @@ import numpy as np
 from compute.kernels import attention, montecarlo
 from compute.kernels.sources import FORMATS
 from compute.spec import Spec
+from verify.device.certified import certified
 from verify.device.machine import Machine
 from verify.device.record import Record
 
@@ -282,6 +283,7 @@ SECTIONS = (
     ("public calls", public_calls, 20.0),
     ("negative control", negative_control, 10.0),
     ("subnormals", subnormals, 5.0),
+    ("certified enclosures", certified, 60.0),
     ("ceilings", ceilings, 20.0),
     ("monte carlo", monte_carlo, 30.0),
     ("timings", timings, 60.0),
