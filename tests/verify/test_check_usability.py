@@ -315,12 +315,18 @@ def test_conventions_are_explained_in_words(unscaled: CheckResult) -> None:
     assert set(CONVENTIONS) - {"mask"} <= set(GLOSSARY)  # what a mask means is declared, never probed
 
 
-def test_a_limit_of_the_tool_is_called_one() -> None:
-    from verify.checking.statistics import suspicious
+def test_a_limit_of_the_tool_is_called_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    from verify.checking import statistics
 
     session = Session(Local(attention), "float64", Plan(quick=True))
-    _, _, said = suspicious(session.setting, session.plan, session.ask, session.judge, session.reading)
-    assert said == ["statistics of error: a limit of this tool, not of the target: no calibrated model for float64"]
+    arguments = (session.setting, session.plan, session.ask, session.judge, session.reading)
+    found, figures, said = statistics.suspicious(*arguments)
+    assert (found, len(figures)) == ([], 4)
+    monkeypatch.setattr(statistics, "extended", lambda dtype: None)  # as where long double is double
+    found, figures, said = statistics.suspicious(*arguments)
+    assert (found, figures) == ([], {})
+    limit = "statistics of error: a limit of this tool, not of the target: "
+    assert said == [f"{limit}no format beyond float64 on this machine"]
 
 
 def test_a_dtype_the_library_lacks_is_not_judged_beside_others() -> None:

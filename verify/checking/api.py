@@ -103,7 +103,7 @@ def check(
             "timeout": timeout, "memory": memory,
         }  # fmt: skip
         told = replay_line(name, dtypes, spec, seed, given)
-        plan = Plan(declared, algorithm, seed, quick, budget, grad, told, first=first, several=len(dtypes) > 1)
+        plan = Plan(declared, algorithm, seed, quick, budget, grad, told, first=first, dtypes=len(dtypes))
         return merged(judge(subject, dtypes, plan, progress))
     finally:
         subject.close()

@@ -56,7 +56,7 @@ class Stop(Exception):
 
 @dataclass
 class Plan:
-    """How much to ask. several: other dtypes are asked too, so that one which the target lacks is no fault of it."""
+    """How much to ask. dtypes: how many the run asks; one of several that the target lacks is no fault of it."""
 
     declared: Declared = field(default_factory=Declared)
     algorithm: str | Any | None = None
@@ -67,7 +67,11 @@ class Plan:
     replay: str = ""
     statistics: bool = True
     first: bool = False
-    several: bool = False
+    dtypes: int = 1
+
+    @property
+    def several(self) -> bool:
+        return self.dtypes > 1
 
 
 class Session:
