@@ -442,7 +442,7 @@ def forward_and(
     out = Forward(xp.zeros((n, d_v)), xp.zeros((n, d_v)), xp.full(n, -np.inf), xp.zeros(n))
     if head.sink is not None:
         out.sink_weight = xp.zeros(n)
-    buffer = xp.zeros((min(settings.tile, n), p.padded))
+    buffer = xp.empty((min(settings.tile, n), p.padded))
     with np.errstate(over="ignore", invalid="ignore", divide="ignore", under="ignore"):
         for rows in tiles(n, settings.tile):
             t = score_tile(p, rows, buffer)

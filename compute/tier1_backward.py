@@ -92,7 +92,7 @@ def backward(head: Head, grad: F64, settings: Settings, *, want_bias: bool = Fal
     def visit(p: Prepared, t: Tile, e: Error, w2: F64, z: F64, rad: F64, s: F64) -> None:
         if not shared:
             shared.update(_shared(p))
-            buffer.append(xp.zeros((min(settings.tile, head.n), p.padded)))
+            buffer.append(xp.empty((min(settings.tile, head.n), p.padded)))
         _tile(sums, shared, p, t, e, (w2, z, rad, s), buffer[0])
 
     out, p = forward_and(head, settings, visit)

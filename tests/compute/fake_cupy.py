@@ -1,7 +1,8 @@
 """A stand-in for CuPy on NumPy's arrays, as strict as CuPy where the two differ.
 
 Arrays refuse to become NumPy arrays by themselves and to meet them in an operation; only functions that CuPy has
-exist. Results are NumPy's, so a call through it must give NumPy's bits. It says nothing about a device.
+exist. Arrays lie on a device, and an operation on those of another than the current one is refused. Results are
+NumPy's, so a call through it must give NumPy's bits. It says nothing about a real device.
 """
 
 from __future__ import annotations
@@ -21,8 +22,43 @@ REDUCTIONS = ("max", "min", "sum", "any", "all", "mean", "argmax")
 NARROW = ("float32", "bfloat16")
 
 
+class State:
+    """The current device, and what is called before each operation (to make one fail)."""
+
+    device = 0
+    before: Any = None
+
+
+class OutOfMemoryError(MemoryError):
+    """CuPy's, by its name."""
+
+    __module__ = "cupy.cuda.memory"
+
+
+class CUDARuntimeError(RuntimeError):
+    """CuPy's, by its name."""
+
+    __module__ = "cupy_backends.cuda.api.runtime"
+
+
+class Device:
+    """cupy.cuda.Device: the current one, or a numbered one to be entered."""
+
+    def __init__(self, number: int | None = None) -> None:
+        self.id = State.device if number is None else number
+
+    def __enter__(self) -> Device:
+        self.before, State.device = State.device, self.id
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        State.device = self.before
+
+
 def unwrap(x: Any) -> Any:
     if isinstance(x, ndarray):
+        if x.device.id != State.device:
+            raise ValueError(f"Array device must be same as the current device: {x.device.id} and {State.device}")
         return x.inner
     if isinstance(x, REFUSED) and x.ndim:
         raise TypeError(f"Unsupported type {type(x)}")
@@ -39,6 +75,8 @@ def wrap(x: Any) -> Any:
 
 def lifted(function: Any) -> Any:
     def call(*args: Any, **given: Any) -> Any:
+        if State.before is not None:
+            State.before()
         out = given.get("out")
         result = function(*(unwrap(a) for a in args), **{k: unwrap(v) for k, v in given.items()})
         return out if out is not None else wrap(result)
@@ -51,6 +89,7 @@ class ndarray:
 
     def __init__(self, inner: Any) -> None:
         self.inner = inner
+        self.device = Device()
 
     def __getattr__(self, name: str) -> Any:
         value = getattr(self.inner, name)
@@ -121,17 +160,20 @@ ndarray.__hash__ = None  # type: ignore[assignment]
 
 def module() -> types.ModuleType:
     """The stand-in as a module named cupy."""
+    State.device, State.before = 0, None
     cupy = types.ModuleType("cupy")
     cupy.ndarray = ndarray  # type: ignore[attr-defined]
     for name in FUNCTIONS.split():
         setattr(cupy, name, lifted(getattr(np, name)))
     cupy.__version__ = "0 (stand-in)"  # type: ignore[attr-defined]
     runtime = types.SimpleNamespace(
+        CUDARuntimeError=CUDARuntimeError,
+        getDeviceCount=lambda: 2,
         getDeviceProperties=lambda number: {"name": b"stand-in", "major": 9, "minor": 0},
         runtimeGetVersion=lambda: 0,
         driverGetVersion=lambda: 0,
     )
-    cupy.cuda = types.SimpleNamespace(Device=lambda: types.SimpleNamespace(id=0), runtime=runtime)  # type: ignore[attr-defined]
+    cupy.cuda = types.SimpleNamespace(Device=Device, runtime=runtime)  # type: ignore[attr-defined]
     for name in ("float32", "float64", "int64"):
         setattr(cupy, name, getattr(np, name))
     cupy.asarray = lambda x, dtype=None: ndarray(np.asarray(x.inner if isinstance(x, ndarray) else x, dtype=dtype))  # type: ignore[attr-defined]
@@ -155,6 +197,19 @@ def module() -> types.ModuleType:
             exec(self.operation, scope)
             out[...] = scope[self.output]
 
+    class ReductionKernel:
+        """A sum of the mapped operands along an axis."""
+
+        def __init__(
+            self, inputs: str, output: str, mapped: str, reduced: str, last: str, identity: str, name: str
+        ) -> None:
+            assert (reduced, last, identity) == ("a + b", f"{output.split()[1]} = a", "0"), "only sums are imitated"
+            self.inputs, self.mapped = [p.split()[1] for p in inputs.split(",")], compile(mapped, name, "eval")
+
+        def __call__(self, *args: Any, axis: int) -> Any:
+            return wrap(eval(self.mapped, dict(zip(self.inputs, map(unwrap, args), strict=True))).sum(axis=axis))
+
+    cupy.ReductionKernel = ReductionKernel  # type: ignore[attr-defined]
     cupy.ElementwiseKernel = ElementwiseKernel  # type: ignore[attr-defined]
     cupy.copyto = copyto  # type: ignore[attr-defined]
     return cupy
