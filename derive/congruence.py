@@ -15,10 +15,10 @@ from derive import modular
 from derive.errors import CheckersDisagree, DeriveError
 from derive.instances import free_symbols
 from derive.language import Diff
-from derive.prover import prove
+from derive.prover import prove, refuted
 from derive.rules import rule
 from derive.step import Step
-from derive.verdict import Kind, Verdict
+from derive.verdict import Verdict
 
 
 @rule("equals-for-equals")
@@ -37,7 +37,8 @@ def equals_for_equals(step: Step) -> Verdict:
         return Verdict.unknown("the sides differ in something else than what is replaced")
     inner = prove(old, new, step.assumptions)
     if not inner.is_proved:
-        return inner if inner.kind is Kind.REFUTED else Verdict.unknown(f"the replacement isn't shown: {inner}")
+        reason = f"the replacement isn't shown: {inner}"
+        return refuted(step.lhs, step.rhs, "=", step.assumptions) or Verdict.unknown(reason)
     return and_at_sizes(step, "equals for equals")
 
 

@@ -1,9 +1,7 @@
-"""Inequalities: a difference is shown to be a sum of terms that can't be negative.
+"""Signs of SymPy expressions, for inequalities and limits (`derive.signs` has those of the first checker's terms).
 
 Guarantees: `sign` answers from the structure of an expression and the stated conditions alone: squares, exponentials,
-sums and products of what is not negative, facts that an assumption states. The rule `certified-difference` accepts
-lhs ≤ rhs only where rhs − lhs equals such a certificate by both checkers. Cauchy–Schwarz, Popoviciu and Gershgorin are
-never invoked by name: their certificates are sums of squares, written out and checked.
+sums and products of what is not negative, facts that an assumption states.
 Does not: decide signs. UNKNOWN means "not shown", and is never read as negative.
 """
 
@@ -20,10 +18,7 @@ import sympy
 from derive.assumptions import Assumption, AtLeast, Defined, Distinct, InRange, Ordered, Positive, ZeroOne
 from derive.errors import StatementError
 from derive.instances import free_symbols, label_of
-from derive.prover import prove
-from derive.rules import rule
 from derive.step import Step
-from derive.verdict import Kind, Verdict, weakest
 
 
 class Sign(IntEnum):
@@ -335,7 +330,7 @@ def _variants(fact: Any, source: Any, context: Context) -> Iterator[Any]:
     limited = {
         name
         for a in context.assumptions
-        if isinstance(a, Ordered) and a is not source and not _of_reals(a)
+        if isinstance(a, Ordered) and a is not source and not of_reals(a)
         for e in (a.lower, a.middle, a.upper)
         for name in free_symbols(read(e))
     }
@@ -406,7 +401,7 @@ def vacuous_indices(context: Context, *exprs: Any) -> set[Any]:
             parts = {read(one.first), read(one.second)}
             names = set().union(*(free_symbols(p) for p in parts))
             doubtful |= names & extra if not parts - taken or len(parts & ranged) < 2 else set()
-        elif isinstance(one, Ordered) and not _of_reals(one):
+        elif isinstance(one, Ordered) and not of_reals(one):
             doubtful |= extra & set().union(*(free_symbols(read(e)) for e in (one.lower, one.middle, one.upper)))
     for name in extra - doubtful:
         low, high = context.stated_range(name) or (sympy.Integer(1), sympy.Integer(0))
@@ -430,41 +425,7 @@ def positive_denominators(context: Context, *exprs: Any) -> tuple[Positive, ...]
     return tuple(found.values())
 
 
-def _of_reals(one: Ordered) -> bool:
+def of_reals(one: Ordered) -> bool:
     """Whether an order is one of real values: no equality needs it, and the first checker reads orders of sizes."""
     ends = [read(e) for e in (one.lower, one.middle, one.upper)]
     return any(e.has(sympy.Indexed) or any(not s.is_integer for s in free_symbols(e)) for e in ends)
-
-
-@rule("certified-difference")
-def certified_difference(step: Step) -> Verdict:
-    """lhs ≤ rhs because rhs − lhs is a sum of terms that can't be negative.
-
-    Sound because rhs − lhs = certificate is proved as an equality by both checkers, and the certificate is built from
-    squares, exponentials and what the conditions state to be non-negative. data["certificate"]: that expression;
-    without it, rhs − lhs itself. For "<" it must be positive.
-    """
-    if step.relation not in ("<=", "<"):
-        return Verdict.unknown("this rule shows ≤ and < only")
-    needed = Sign.POSITIVE if step.relation == "<" else Sign.NONNEGATIVE
-    certificate = read(step.data.get("certificate", step.rhs - step.lhs))
-    context = Context.of(step)
-    if extra := vacuous_indices(context, certificate):
-        return Verdict.unknown(f"the certificate needs {', '.join(sorted(map(str, extra)))}, which may have no value")
-    context = replace(context, fixed=context.fixed | free_symbols(certificate))
-    if sign(certificate, context) < needed:
-        refuted = prove(step.lhs, step.rhs, step.assumptions, relation=step.relation)
-        if refuted.kind is Kind.REFUTED:
-            return refuted
-        return Verdict.unknown(f"the certificate is not shown to be {needed.name.lower()}")
-    conditions = tuple(a for a in step.assumptions if not (isinstance(a, Ordered) and _of_reals(a)))
-    if certificate == step.rhs - step.lhs:
-        # Nothing to prove of the difference; the statement itself must still be one that can be read.
-        return weakest([prove(side, side, conditions) for side in (step.lhs, step.rhs)])
-    equality = prove(step.rhs - step.lhs, certificate, conditions)
-    if equality.is_proved:
-        return equality
-    refuted = prove(step.lhs, step.rhs, step.assumptions, relation=step.relation)
-    if refuted.kind is Kind.REFUTED:
-        return refuted
-    return Verdict.unknown(f"the difference is not shown to equal the certificate ({equality})")

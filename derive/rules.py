@@ -23,12 +23,11 @@ _RULES: dict[str, Rule] = {}
 # Modules that register rules when imported, in the order in which they are tried.
 _HOMES: list[str] = [
     "derive.prover",
-    "derive.inequalities",
+    "derive.bounds",
     "derive.limits",
     "derive.congruence",
     "derive.recursions",
     "derive.trigonometry",
-    "derive.bounds_by_sign",
     "derive.moments.checking",
     "derive.score_law",
     "derive.row_rules",

@@ -123,10 +123,10 @@ def _convex_hull() -> Claim:
     second = Step(
         bound - gap,
         bound,
-        "nonnegative-difference",
+        "certified-difference",
         relation="<",
         assumptions=inside,
-        data={"as": gap},
+        data={"certificate": gap},
         note={
             "en": "A weighted mean of positive gaps is positive.",
             "ja": "正の差の加重平均は正である。",

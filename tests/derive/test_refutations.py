@@ -361,3 +361,22 @@ def test_an_interval_between_two_numbers_holds_both() -> None:
     between = Interval.between(Fraction(1, 3), Fraction(2, 3))
     assert between.at_most(Interval.of(Fraction(2, 3)) + Interval.of(Fraction(1, 10**30)))
     assert not between.below(Interval.of(Fraction(2, 3)))
+
+
+def test_false_evidence_for_a_true_statement_refutes_nothing() -> None:
+    """A wrong form, factorisation or replacement is a wrong proof: the statement may be true all the same."""
+    n, j, k = derive.language.size("n"), derive.language.index("j"), derive.language.index("k")
+    x = derive.language.array("x", n)
+    s, t = derive.language.scalar("s"), derive.language.scalar("t")
+    form = Step(sympy.Limit(s * t, t, 0), sympy.Integer(0), "limit-laws", "limit", data={"form": 2 * s * t})
+    assert check_step(form).kind is Kind.UNKNOWN
+    assert check_step(dataclasses.replace(form, data={})).kind is Kind.PROVED
+    rows = (derive.assumptions.InRange(j, 0, n - 1), derive.assumptions.InRange(k, 0, n - 1))
+    factors = {"rows": j, "columns": k, "left": x[j], "right": 2 * x[k], "inner": derive.language.index("l")}
+    rank = Step(x[j] * x[k], sympy.Integer(1), "rank-factorisation", "rank", assumptions=rows, data=factors)
+    assert check_step(rank).kind is Kind.UNKNOWN
+    assert check_step(dataclasses.replace(rank, data={**factors, "right": x[k]})).kind is Kind.PROVED
+    same = Step(s - s * t + s * t, sympy.Integer(0) * s + s, "equals-for-equals", data={"old": t, "new": s})
+    assert check_step(same).kind is not Kind.REFUTED
+    both = Step(t**2 - s**2, 0 * s, "equals-for-equals", data={"old": t, "new": s})
+    assert check_step(both).kind is Kind.REFUTED  # the statement itself is false, with a witness
