@@ -38,7 +38,8 @@ def home(array: Array) -> Namespace:
 def namespace(**arrays: Array) -> Namespace:
     """The one library that all arrays (None is skipped) belong to.
 
-    Raises InputError when an argument is no array, or when two libraries are mixed.
+    Raises InputError when an argument is no array, when two libraries are mixed, or CuPy arrays of two devices;
+    DeviceError when they lie on a device that is not CuPy's current one, where results would be made.
     """
     found: dict[str, str] = {}
     for name, array in arrays.items():
@@ -56,7 +57,27 @@ def namespace(**arrays: Array) -> Namespace:
             f"{found['numpy']} is a NumPy array and {found['cupy']} a CuPy array: expected one library in a call; "
             "move one with cupy.asarray(...) or cupy.asnumpy(...)"
         )
-    return sys.modules["cupy"] if "cupy" in found else np
+    if "cupy" not in found:
+        return np
+    cupy = sys.modules["cupy"]
+    _one_device(cupy, {name: int(a.device.id) for name, a in arrays.items() if a is not None})
+    return cupy
+
+
+def _one_device(cupy: Namespace, where: dict[str, int]) -> None:
+    (first, number), *others = where.items()
+    for name, other in others:
+        if other != number:
+            raise InputError(
+                f"{first} is on device {number} and {name} on device {other}: expected one device in a call; move one, "
+                f"as `with cupy.cuda.Device({number}): {name} = cupy.asarray({name})`"
+            )
+    current = int(cupy.cuda.Device().id)
+    if number != current:
+        raise DeviceError(
+            f"{first} is on device {number}, and the current device is {current}: expected the call inside "
+            f"`with cupy.cuda.Device({number}):`"
+        )
 
 
 def is_float(dtype: Any) -> bool:
@@ -87,9 +108,16 @@ def widened(array: Array) -> Array:
     return xp.where(small, tiny, array.astype(np.float64))
 
 
+_NO_MEMORY = ("OutOfMemory", "OUT_OF_MEMORY", "MemoryAllocation", "ALLOC_FAILED")
+_ONLINE = "use algorithm='online' (O(n) memory), or fewer heads a call"
+
+
 @contextmanager
-def device_errors(xp: Namespace) -> Iterator[None]:
-    """Turn a device's own errors (out of memory, no driver) into a DeviceError with the likely mend."""
+def device_errors(xp: Namespace, less_memory: str = _ONLINE) -> Iterator[None]:
+    """Turn a device's own errors (out of memory, no driver, no compiler) into a DeviceError with the likely mend.
+
+    less_memory: what would take less, said when the memory runs out.
+    """
     if xp is np:
         yield
         return
@@ -97,12 +125,12 @@ def device_errors(xp: Namespace) -> Iterator[None]:
         yield
     except Exception as error:
         name = type(error).__name__
-        if name == "OutOfMemoryError":
+        said = f"{name}: {error}"
+        if any(word in said for word in _NO_MEMORY):
             raise DeviceError(
-                f"out of device memory ({error}): use algorithm='online' (O(n) memory), or fewer heads a call"
+                f"out of device memory ({error}): {less_memory}; what CuPy keeps from earlier calls goes back by "
+                "cupy.get_default_memory_pool().free_all_blocks()"
             ) from error
-        if name.startswith(("CUDA", "CUBLAS", "NVRTC")):
-            raise DeviceError(
-                f"the device refused: {name}: {error}; check the driver and the device's health"
-            ) from error
+        if name.startswith(("CUDA", "CUBLAS", "NVRTC", "Compile")):
+            raise DeviceError(f"the device refused: {said}; check the driver and the device's health") from error
         raise

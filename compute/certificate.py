@@ -141,7 +141,7 @@ def certify(
     """
     _check(tier, target, exp)
     xp = namespace(q=q, k=k, v=v)
-    with device_errors(xp):
+    with device_errors(xp, "certify fewer queries a call (rows stand alone; dk and dv add up), or on the host"):
         arrays = {"mask": mask, "bias": bias, "sink": sink, "alibi_slopes": alibi_slopes, "key_lengths": key_lengths}
         heads = split(q, k, v, spec, **arrays)
         grad = _gradient_of(grad_output, heads)

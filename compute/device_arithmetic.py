@@ -27,7 +27,7 @@ def exps() -> tuple[Callable[..., Array], Callable[[Array, Array], Any] | None]:
     from compute.kernels import bridge
 
     try:
-        bridge.device()
+        bridge.ready("table_exp")
     except (NotInstalled, DeviceError):  # no compiler, or a device too old for the kernel
         return exp64, None
     return bridge.exp64, bridge.shifted_exp

@@ -27,6 +27,8 @@ from compute.errors import InputError
 from compute.evaluate import Evaluator
 from compute.optree import Tree, check, operations
 
+_FEWER = "evaluate fewer output entries a call"
+
 
 class Function:
     """A callable formula. `inputs` lists its arguments; call it by position or by name.
@@ -38,7 +40,7 @@ class Function:
     def __init__(self, data: Mapping[str, Any]) -> None:
         self.tree = check(data)
         self._data = data
-        self._kernels: dict[str, Any] = {}
+        self._kernels: dict[tuple[str, int], Any] = {}
 
     @property
     def inputs(self) -> tuple[str, ...]:
@@ -58,12 +60,12 @@ class Function:
                 raise InputError(f"{name} is {scalars[name]}, and an array has {sizes[name]} entries along {name}")
         float32 = bool(arrays) and all(str(a.dtype) == "float32" for a in arrays.values())
         if xp is not np and self.elementwise:
-            with device_errors(xp):
+            with device_errors(xp, _FEWER):
                 return self.kernel("float32" if float32 else "float64")(**arrays, **scalars)
         evaluator = Evaluator(
             xp, self.tree, arrays, scalars, sizes | _whole(self.tree, scalars), np.float32 if float32 else np.float64
         )
-        with np.errstate(all="ignore"), device_errors(xp):
+        with np.errstate(all="ignore"), device_errors(xp, _FEWER):
             out = evaluator.run()
         return float(out) if xp is np and not self.tree.output else out
 
@@ -82,9 +84,11 @@ class Function:
 
         if backend is not None:
             return Formula(self._data, backend, fmt)
-        if fmt not in self._kernels:
-            self._kernels[fmt] = Formula(self._data, device(), fmt)
-        return self._kernels[fmt]
+        current = device()
+        key = (fmt, int(getattr(current, "number", 0)))  # a loaded kernel belongs to one device
+        if key not in self._kernels:
+            self._kernels[key] = Formula(self._data, current, fmt)
+        return self._kernels[key]
 
     def _named(self, args: tuple[Any, ...], named: dict[str, Any]) -> dict[str, Any]:
         names = self.inputs

@@ -20,7 +20,7 @@ from typing import Any, TypeAlias
 
 import numpy as np
 
-from compute.arrays import Namespace, library, widened
+from compute.arrays import Namespace, library, namespace, widened
 from compute.errors import InputError
 from compute.meaning import Part, Problem, resolve
 from compute.spec import Spec
@@ -191,7 +191,7 @@ def tiles(n: int, size: int = ROWS) -> Iterator[slice]:
 def exact64(x: Any, name: str) -> Any:
     """x as float64, which holds every accepted format exactly; what is no array is left to compute.meaning.
 
-    Raises InputError for kinds of array that float64 can't hold.
+    Raises InputError for kinds of array that float64 can't hold, DeviceError for one on another device.
     """
     home = library(x)
     if home is None:
@@ -199,7 +199,10 @@ def exact64(x: Any, name: str) -> Any:
     floating = x.dtype.kind == "f" or x.dtype.name == "bfloat16" or x.dtype.name.startswith("float8")
     if not floating or x.dtype.itemsize > 8:
         raise InputError(f"{name} has dtype {x.dtype}: expected float64, float32, float16, bfloat16 or float8")
-    return np.ascontiguousarray(x, dtype=np.float64) if home == "numpy" else widened(x)
+    if home == "numpy":
+        return np.ascontiguousarray(x, dtype=np.float64)
+    namespace(**{name: x})  # on the current device
+    return widened(x)
 
 
 def split(q: Any, k: Any, v: Any, spec: Spec | None = None, **arrays: Any) -> Heads:

@@ -51,7 +51,8 @@ class Device:
 
     def __init__(self) -> None:
         self.xp: Any = _cupy()
-        properties = self.xp.cuda.runtime.getDeviceProperties(self.xp.cuda.Device().id)
+        self.number = int(self.xp.cuda.Device().id)
+        properties = self.xp.cuda.runtime.getDeviceProperties(self.number)
         self.name = properties["name"].decode()
         self.capability = (int(properties["major"]), int(properties["minor"]))
         self._functions: dict[Any, Any] = {}
@@ -79,9 +80,16 @@ class Device:
         return self._load(source, ()).get_function(name)
 
     def _load(self, code: str, defines: tuple[str, ...]) -> Any:
-        built = compile_cubin(code, defines, f"sm_{self.capability[0]}{self.capability[1]}")
+        arch = f"sm_{self.capability[0]}{self.capability[1]}"
+        built = compile_cubin(code, defines, arch)
         module = self.xp.cuda.function.Module()
-        module.load(built.code)
+        try:
+            module.load(built.code)
+        except Exception as error:  # CUDADriverError, a type that only exists where CuPy is
+            raise DeviceError(
+                f"{self.name}'s driver refused a kernel compiled for {arch}: {error}. Expected a driver at least as "
+                "new as the NVRTC that compiled it: update the driver, or install 'attnproof[cuda12]'"
+            ) from error
         return module
 
 
@@ -118,7 +126,7 @@ class Cubin:
 def compile_cubin(code: str, defines: tuple[str, ...], arch: str) -> Cubin:
     """Compile with NVRTC for one architecture, subnormals kept. Needs no device.
 
-    Raises NotInstalled without cuda-core, RuntimeError with NVRTC's message when the source is refused.
+    Raises NotInstalled without cuda-core, DeviceError with NVRTC's message when it refuses source or architecture.
     """
     try:
         from cuda.core import Program, ProgramOptions
@@ -142,15 +150,20 @@ def compile_cubin(code: str, defines: tuple[str, ...], arch: str) -> Cubin:
     try:
         built = Program(code, "c++", options).compile("cubin", logs=log)
     except Exception as error:
-        raise RuntimeError(f"NVRTC refused the kernel for {arch}:\n{log.getvalue()}{error}") from error
+        raise DeviceError(f"NVRTC refused the kernel for {arch}:\n{log.getvalue()}{error}") from error
     return Cubin(bytes(built.code), log.getvalue())
 
 
 def _cupy() -> Any:
+    mend = "pip install 'attnproof[cuda13]' (or cuda12)"
     try:
         import cupy
+    except ModuleNotFoundError as error:
+        raise NotInstalled(f"CuPy is not installed: {mend}") from error
     except ImportError as error:
-        raise NotInstalled("CuPy is not installed: pip install 'attnproof[cuda13]' (or cuda12)") from error
+        raise NotInstalled(
+            f"CuPy is installed but can't be loaded ({error}): {mend}; NumPy works without it"
+        ) from error
     try:
         count = cupy.cuda.runtime.getDeviceCount()
     except cupy.cuda.runtime.CUDARuntimeError as error:

@@ -42,6 +42,7 @@ def run(args: argparse.Namespace) -> int:
         if args.only and name not in args.only:
             continue
         record.section(name, partial(work, machine, record), 0.0 if args.tiny else need)
+        machine.free()
     if args.json == "-":
         jsonout.emit(record.document(), "-")
     checked = [row for row in record.rows if "ok" in row]

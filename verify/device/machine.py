@@ -14,17 +14,26 @@ from typing import Any
 
 import numpy as np
 
+from compute.errors import DeviceError
 from compute.kernels.loader import Device, Emulator
 from compute.kernels.sources import FAMILIES, FORMATS
 
 
 class Machine:
-    """A backend with timing. device: "cuda" or "emulator"."""
+    """A backend with timing. device: "cuda" or "emulator".
+
+    Raises DeviceError or NotInstalled where no kernel of ours can run: no device, no driver, too old a GPU.
+    """
 
     def __init__(self, device: str) -> None:
         self.cuda = device == "cuda"
-        self.backend: Any = Device() if self.cuda else Emulator()
+        self.backend: Any = _new_enough(Device()) if self.cuda else Emulator()
         self.xp = self.backend.xp
+
+    def free(self) -> None:
+        """Give back the memory that CuPy keeps from what was computed so far."""
+        if self.cuda:
+            self.xp.get_default_memory_pool().free_all_blocks()
 
     def facts(self) -> dict[str, Any]:
         """What the device is, and the versions of what was used."""
@@ -72,3 +81,14 @@ class Machine:
         events[-1].synchronize()
         elapsed = [self.xp.cuda.get_elapsed_time(a, b) for a, b in itertools.pairwise(events)]
         return float(np.median(elapsed)) * 1e-3
+
+
+def _new_enough(device: Device) -> Device:
+    oldest = min(f.oldest for f in FAMILIES.values())
+    if device.capability < oldest:
+        has, needed = (".".join(map(str, version)) for version in (device.capability, oldest))
+        raise DeviceError(
+            f"{device.name} has compute capability {has}: our kernels need {needed} or newer; "
+            "compute's CuPy algorithms and NumPy work"
+        )
+    return device
