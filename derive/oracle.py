@@ -169,7 +169,8 @@ def _gaussian_point(observable: str, n: float, sigma: float) -> tuple[float, flo
 def _finite_d_point(observable: str, n: float, d: float, scale: float) -> tuple[float, float]:
     check_sizes(n, d_k=d, scale=scale)
     law = oracle_mixture.chi(d, oracle_mixture.step_for(d)).scaled(scale)
-    return mixed(n, law, *_combination(observable, d, scale))
+    value, error = mixed(n, (law,), *_combination(observable, d, scale))
+    return float(value[0, 0]), float(error[0, 0])
 
 
 def _combination(observable: str, d: float, scale: float) -> tuple[tuple[str, ...], Any]:

@@ -23,6 +23,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, field
+from functools import lru_cache
 
 import numpy as np
 from numpy.typing import NDArray
@@ -113,7 +114,7 @@ def _narrow(n: float, sigma: float, step: float, moments: int) -> Table:
     g = _grid(-9.0, 9.0 + 4 * sigma, 1.25 * step)
     weight = np.exp(-0.5 * g * g) * (1.25 * step / math.sqrt(2 * math.pi))
     w = u[:, None] + sigma * g
-    y = np.exp(w)
+    y = np.exp(u)[:, None] * np.exp(sigma * g)
     decay = np.exp(-y)
     b0 = -np.expm1(-y) @ weight
     a0 = decay @ weight
@@ -124,7 +125,7 @@ def _narrow(n: float, sigma: float, step: float, moments: int) -> Table:
     entropy = (m1 * (DIGAMMA_1 - w)).sum(axis=1)
     about = None
     if moments:
-        powers = (g - 1.5 * sigma)[:, None] ** np.arange(moments + 1)
+        powers = _powers(g - 1.5 * sigma, moments)
         about = _central(m1 @ powers[:, :3], m2 @ powers, 1.0, 1.5 * sigma)
     log_a0 = _log_a0(a0, b0)
     a1, a2, a3, a4, entropy = _counted(n, log_a0, a1, a2, a3, a4, entropy)
@@ -136,43 +137,61 @@ def _wide(n: float, sigma: float, step: float, moments: int) -> Table:
     lower, upper = _range(n, sigma)
     # A_0^n falls from 1 to 0 over a width of σ / max(1, √(2 log n)): more than 1 once σ passes √(2 log n).
     every = max(1, int(sigma / (1.0 + 1.2 * math.sqrt(2 * math.log(n)))))
-    w = _grid(-(math.log(n) + _TAIL), _TOP, step)
+    kernel = _kernel(n, step)
+    w, k1 = kernel.w, kernel.k1
     u = _grid(lower, upper, step * every)
-    ew = np.exp(w)
-    k1 = np.exp(w - ew) * step
-    k2 = np.exp(2 * w - ew) * step
-    columns = np.stack([k1, k2, k2 * np.exp(w), k2 * np.exp(2 * w), w * k1], axis=1)
-    density, upper_tail, lower_tail = _pairs(w, u, sigma, step, every)
-    a1, a2, a3, a4, w1 = (density @ columns).T
-    log_a0 = _log_a0(lower_tail @ k1, upper_tail @ k1)
-    about = _wide_moments(n, sigma, w, u, density, k1, k2, moments) if moments else None
+    pairs = _Pairs(w, u, sigma, step, every)
+    near = moments > 0 and _near(n, sigma, moments)
+    found = pairs.density() @ (kernel.columns[:, : 9 + moments] if near else kernel.columns[:, :5])
+    a1, a2, a3, a4, w1 = found[:, :5].T
+    log_a0 = _log_a0(pairs.lower_tail(k1), pairs.upper_tail(k1))
+    about = None
+    if near:
+        raw1 = np.column_stack((a1, w1, found[:, 5]))
+        about = _central(raw1, found[:, 6 : 7 + moments], sigma, -u / sigma)
+    elif moments:
+        about = _central(*pairs.powers(kernel, 1.5 * sigma, moments), 1.0, 1.5 * sigma)
     entropy = DIGAMMA_1 * a1 - w1
     a1, a2, a3, a4, entropy = _counted(n, log_a0, a1, a2, a3, a4, entropy)
     return Table(n, sigma, step * every, u, log_a0, a1, a2, a3, a4, entropy, about)
 
 
-def _wide_moments(
-    n: float, sigma: float, w: Array, u: Array, density: Array, k1: Array, k2: Array, order: int
-) -> Moments:
-    """Moments about an origin near enough to the means that at most two digits cancel.
+@dataclass(frozen=True)
+class _Kernel:
+    """What every table of one n shares: the w grid, w y^k e^(-y) on it, and in columns k = 1 … 4, w·1, then the rest
+    of w^r y e^(-y), r ≤ 2, and w^r y² e^(-y), r ≤ 4.
+    """
+
+    w: Array
+    k1: Array
+    k2: Array
+    columns: Array
+
+
+@lru_cache(maxsize=64)
+def _kernel(n: float, step: float) -> _Kernel:
+    w = _grid(-(math.log(n) + _TAIL), _TOP, step)
+    y = np.exp(w)
+    k1 = np.exp(w - y) * step
+    k2 = np.exp(2 * w - y) * step
+    squares = k2[:, None] * _powers(w, 4)
+    columns = np.column_stack((k1, k2, k2 * y, k2 * y * y, w * k1, w * w * k1, squares))
+    return _Kernel(w, k1, k2, columns)
+
+
+def _near(n: float, sigma: float, order: int) -> bool:
+    """Whether moments of w about 0 lose at most two digits; otherwise they are taken of z about 3/2 σ.
 
     Below half the freezing point the weights y^k e^(-y) sit at z = kσ, where w is near 3/2 σ² - log n; above it, at w
-    of order one. The origin is 0 in w, or 3/2 σ in z where the former is too far away.
+    of order one.
     """
     far = abs(math.log(n) - 1.5 * sigma * sigma) / sigma if sigma * sigma < 0.5 * math.log(n) else 0.0
-    if far**order < 100.0:
-        powers = w[:, None] ** np.arange(order + 1)
-        both = density @ np.concatenate([k1[:, None] * powers[:, :3], k2[:, None] * powers], axis=1)
-        return _central(both[:, :3], both[:, 3:], sigma, -u / sigma)
-    z = (w - u[:, None]) / sigma - 1.5 * sigma
-    raw1, raw2 = np.empty((u.size, 3)), np.empty((u.size, order + 1))
-    weighted = np.array(density)
-    for r in range(order + 1):
-        raw2[:, r] = weighted @ k2
-        if r < 3:
-            raw1[:, r] = weighted @ k1
-        weighted *= z
-    return _central(raw1, raw2, 1.0, 1.5 * sigma)
+    return far**order < 100.0
+
+
+def _powers(x: Array, order: int) -> Array:
+    """x^r for r = 0 … order, columns by r."""
+    return np.multiply.accumulate(np.column_stack((np.ones_like(x), *([x] * order))), axis=1)
 
 
 def _central(raw1: Array, raw2: Array, unit: float, origin: Array | float) -> Moments:
@@ -190,19 +209,53 @@ def _central(raw1: Array, raw2: Array, unit: float, origin: Array | float) -> Mo
     return Moments(mean, var1 / unit**2, var2 / unit**2, gap, third / unit**3, fourth / unit**4)
 
 
-def _pairs(w: Array, u: Array, sigma: float, step: float, every: int) -> tuple[Array, Array, Array]:
-    """φ_σ(w - u), Q((w - u)/σ) and Φ((w - u)/σ) for every pair, rows by u.
+class _Pairs:
+    """φ_σ(w - u), Q((w - u)/σ) and Φ((w - u)/σ) for every pair, applied to functions of w; answers go by u.
 
-    The grids are aligned, so the differences take few distinct values: each is evaluated once.
+    The grids are aligned, so the differences take few distinct values: each is evaluated once, and where the u grid
+    is as fine as that of w, applying is a correlation.
     """
-    if every >= w.size:
-        grid = (w - u[:, None]) / sigma
-        return _density(grid, sigma), ndtr(-grid), ndtr(grid)
-    offset = round(w[0] / step) - round(u[-1] / step)
-    grid = np.arange(offset, offset + w.size + (u.size - 1) * every) * (step / sigma)
-    values = np.stack([_density(grid, sigma), ndtr(-grid), ndtr(grid)])
-    rows = np.lib.stride_tricks.sliding_window_view(values, w.size, axis=1)[:, ::every][:, ::-1]
-    return np.ascontiguousarray(rows[0]), rows[1], rows[2]
+
+    def __init__(self, w: Array, u: Array, sigma: float, step: float, every: int) -> None:
+        self._sigma, self._width, self._every = sigma, w.size, every
+        self._apart = every >= w.size
+        if self._apart:
+            self._grid = (w - u[:, None]) / sigma
+        else:
+            offset = round(w[0] / step) - round(u[-1] / step)
+            self._grid = np.arange(offset, offset + w.size + (u.size - 1) * every) * (step / sigma)
+
+    def density(self) -> Array:
+        """The matrix of φ_σ(w - u), rows by u."""
+        return np.ascontiguousarray(self._rows(_density(self._grid, self._sigma)))
+
+    def upper_tail(self, body: Array) -> Array:
+        return self._apply(ndtr(-self._grid), body)
+
+    def lower_tail(self, body: Array) -> Array:
+        return self._apply(ndtr(self._grid), body)
+
+    def powers(self, kernel: _Kernel, origin: float, order: int) -> tuple[Array, Array]:
+        """Σ φ_σ(w - u) z^r f(w), z = (w - u)/σ - origin: f = y e^(-y) to r = 2, f = y² e^(-y) to r = order."""
+        weighted = _density(self._grid, self._sigma)
+        first, second = [], []
+        for r in range(order + 1):
+            second.append(self._apply(weighted, kernel.k2))
+            if r < 3:
+                first.append(self._apply(weighted, kernel.k1))
+            weighted = weighted * (self._grid - origin)
+        return np.column_stack(first), np.column_stack(second)
+
+    def _rows(self, values: Array) -> Array:
+        if self._apart:
+            return values
+        return np.lib.stride_tricks.sliding_window_view(values, self._width)[:: self._every][::-1]
+
+    def _apply(self, values: Array, body: Array) -> Array:
+        if self._apart or self._every > 1:
+            out: Array = self._rows(values) @ body
+            return out
+        return np.correlate(values, body, "valid")[::-1]
 
 
 def _density(z: Array, sigma: float) -> Array:

@@ -70,7 +70,9 @@ def _given(u: Array, g: Array, shared: float, own: float, log_n: float, step: fl
     a, b, c = np.empty((u.size, g.size)), np.empty((u.size, g.size)), np.empty((u.size, g.size))
     for k, centre in enumerate(shared * g):
         y = np.exp(np.minimum(u[:, None] + centre + own * h, 700.0))
-        decay = np.exp(-y)
-        a[:, k], b[:, k] = decay @ weight, -np.expm1(-y) @ weight
+        # 1 - e^-y keeps its relative accuracy for small y; e^-y needs it only where y is not large.
+        missing = -np.expm1(-y)
+        decay = 1.0 - missing
+        a[:, k], b[:, k] = decay @ weight, missing @ weight
         c[:, k] = np.where(y < 700, y * decay, 0.0) @ weight
     return a, b, c

@@ -8,6 +8,7 @@ Does not: read or check the arguments of `derive.oracle.expect`.
 from __future__ import annotations
 
 import math
+from collections.abc import Callable, Sequence
 from functools import lru_cache
 from typing import Any
 
@@ -19,6 +20,7 @@ from derive.errors import StatementError
 from derive.oracle_rows import NEED_MOMENTS, OBSERVABLES, sum_alpha
 
 Array = NDArray[np.float64]
+Combine = Callable[[Array, float], Any]
 
 MAXIMA = ("maximum", "one_minus_maximum")
 _ROUNDING = 1e-14  # relative: sums of a few hundred positive terms, each accurate to a few units of rounding
@@ -46,20 +48,17 @@ def rows(n: float, names: tuple[str, ...]) -> Any:
     return lambda sigma: np.array([one(name, sigma) for name in names])
 
 
-def _table(n: float, sigma: float, step: float, name: str) -> oracle_gaussian.Table:
-    return _cached_table(n, sigma, step, NEED_MOMENTS.get(name, 0))
-
-
 _cached_table = lru_cache(maxsize=512)(
     lambda n, sigma, step, moments: oracle_gaussian.table(n, sigma, step, moments=moments)
 )
 _maximum = lru_cache(maxsize=512)(oracle_maximum.maximum)
 
 
-def relative_error(n: float, sigma: float, name: str) -> float:
+def relative_error(n: float, sigma: float, name: str, order: int = 0) -> float:
     """Estimated relative error of one Gaussian point: |E Σα - 1|, and the difference from a coarser second grid.
 
-    The second grid is coarser, so its own error, about the square root of the first's, makes the estimate safe.
+    order: of the moments in the tables looked at, where that is more than the observable needs. The second grid is
+    coarser, so its own error, about the square root of the first's, makes the estimate safe.
     """
     if name in MAXIMA:
         fine, coarse = _maximum(n, sigma, 1.0), _maximum(n, sigma, 0.8)
@@ -68,19 +67,28 @@ def relative_error(n: float, sigma: float, name: str) -> float:
         rounding = _ROUNDING * (2 + 0.2 * math.log(n))  # of I^(n-1), more nodes for more keys
         return rounding + abs(fine[0] + fine[1] - 1) + change
     observable = OBSERVABLES[name]
-    table = _table(n, sigma, oracle_gaussian.STEP, name)
-    second = observable(_table(n, sigma, oracle_gaussian.COARSE_STEP, name))
+    order = max(order, NEED_MOMENTS.get(name, 0))
+    table = _cached_table(n, sigma, oracle_gaussian.STEP, order)
+    second = observable(_cached_table(n, sigma, oracle_gaussian.COARSE_STEP, order))
     change = abs(observable(table) / second - 1) if second else 0.0
     rounding = 10 * _ROUNDING if name in NEED_MOMENTS else _ROUNDING  # up to two digits cancel there
     return rounding + abs(sum_alpha(table) - 1) + change
 
 
 def mixed(
-    n: float, law: oracle_mixture.ScaleLaw, names: tuple[str, ...], combine: Any, tolerance: float = 3e-14
-) -> tuple[float, float]:
-    """E combine(row observables at σ, σ) over a law of σ, and its estimated error."""
+    n: float, laws: Sequence[oracle_mixture.ScaleLaw], names: tuple[str, ...], combine: Combine | None = None
+) -> tuple[Array, Array]:
+    """E combine(row observables at σ, σ) over each of several laws of σ on one grid, and the estimated errors.
+
+    combine: (observables, σ) -> array, the observables themselves when left out; its terms must be positive. Answers
+    two arrays, rows by law.
+    """
     at = rows(n, names)
-    value, slip = oracle_mixture.mix(lambda s: np.atleast_1d(combine(at(s), s)), law, tolerance)
-    typical = float(np.exp(np.dot(np.log(law.sigma()), law.weights)))
-    relative = max(relative_error(n, typical, name) for name in names)
-    return float(value[0]), float(slip[0]) + abs(float(value[0])) * (relative + _ROUNDING)
+    function = at if combine is None else lambda s: np.atleast_1d(combine(at(s), s))
+    # The largest weight of a row stops being small near σ = √(2 log n): observables change on that scale.
+    value, slip = oracle_mixture.mix(function, laws, max(1.0, 0.5 * math.sqrt(2 * math.log(n))))
+    first = laws[0]
+    typical = float(np.exp(np.dot(np.log(first.sigma()), first.weights)))
+    order = max(NEED_MOMENTS.get(name, 0) for name in names)
+    relative = max(relative_error(n, typical, name, order) for name in names)
+    return value, slip + np.abs(value) * (relative + _ROUNDING)

@@ -37,11 +37,17 @@ tr(J XXᵀ J), 2 for tr(J XXᵀ J XXᵀ)). And ∂ E g(χ²_k) = (k/2)(E g(χ²_
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
 
 from derive import oracle_mixture as mixture
 from derive.errors import StatementError
 from derive.oracle_points import check_sizes, mixed
+
+Array = NDArray[np.float64]
 
 
 @dataclass(frozen=True)
@@ -64,12 +70,26 @@ def point(observable: str, n: float, d: float, scale: float, width: float, own_k
     check_sizes(n, d_k=d, scale=scale, d_model=width)
     if width < 2:
         raise StatementError(f"d_model must be at least 2, got {width}")
-    value = error = correction = 0.0
-    for term in terms(observable, d, scale, width):
-        plain, slip = _mean(n, d, scale, width, term, 2 * term.weight)
-        value, error = value + term.factor * plain, error + abs(term.factor) * slip
-        if own_key:
-            correction += term.factor * 2 / (n * width) * _second_order(n, d, scale, width, term, plain)
+    parts = terms(observable, d, scale, width)
+    names = tuple(dict.fromkeys(name for term in parts for name, _ in term.sums))
+    # Row by row of the mixture: the plain mean of each term, and the degrees of freedom that ∂ asks for.
+    laws = {
+        key: scores(d + key[1], scale, width, key[2], key[0])
+        for term in parts
+        for key in ((row, term.query, term.along) for row in ((0, 2, 4) if own_key else (2 * term.weight,)))
+    }
+    sums = np.array([[dict(term.sums).get(name, 0.0) for name in names] for term in parts])
+    means, slips = mixed(n, tuple(laws.values()), names, lambda v, s: sums @ v)
+    place = {key: k for k, key in enumerate(laws)}
+
+    def mean(term: Term, row: int, of: Array = means) -> float:
+        return float(of[place[row, term.query, term.along], parts.index(term)])
+
+    value = sum(term.factor * mean(term, 2 * term.weight) for term in parts)
+    error = sum(abs(term.factor) * mean(term, 2 * term.weight, slips) for term in parts)
+    if not own_key:
+        return value, error
+    correction = sum(term.factor * 2 / (n * width) * _second_order(width, term, mean) for term in parts)
     # The next order is about 1/D of this one; twice that is what simulations at D = 4 leave room for.
     return value + correction, error + abs(correction) * 2 / width
 
@@ -103,22 +123,9 @@ def terms(observable: str, d: float, scale: float, width: float) -> tuple[Term, 
     return (Term(1.0, ((name, 1.0),), degree),)
 
 
-def _mean(
-    n: float, d: float, scale: float, width: float, term: Term, row: float, tolerance: float = 3e-14
-) -> tuple[float, float]:
-    law = scores(d + term.query, scale, width, term.along, row)
-    coefficients = [c for _, c in term.sums]
-    return mixed(n, law, tuple(name for name, _ in term.sums), lambda v, s: v @ coefficients, tolerance)
-
-
-def _second_order(n: float, d: float, scale: float, width: float, term: Term, plain: float) -> float:
-    """(∂ + w)(∂ + a) M, M the mean without the weight, by the χ² identity on the degrees of freedom of ‖x_i‖².
-
-    plain: the mean that is known already. Ten digits are plenty for what is multiplied by 1/(nD).
-    """
-    m0, m2, m4 = (
-        plain if row == 2 * term.weight else _mean(n, d, scale, width, term, row, 1e-10)[0] for row in (0, 2, 4)
-    )
+def _second_order(width: float, term: Term, mean: Callable[[Term, int], float]) -> float:
+    """(∂ + w)(∂ + a) M, M the mean without the weight, by the χ² identity on the degrees of freedom of ‖x_i‖²."""
+    m0, m2, m4 = (mean(term, row) for row in (0, 2, 4))
     first, next_first = width / 2 * (m2 - m0), (width + 2) / 2 * (m4 - m2)
     second = width / 2 * (next_first - first)
     return second + (term.weight + term.degree) * first + term.weight * term.degree * m0
@@ -127,7 +134,7 @@ def _second_order(n: float, d: float, scale: float, width: float, term: Term, pl
 def row_mean(name: str, n: float, d_k: float, scale: float, d_model: float, along: float = 0, row: float = 0) -> float:
     """One row observable for keys of other tokens, with degrees of freedom added to D ‖u‖² and to ‖x_i‖²."""
     check_sizes(n, d_k=d_k, scale=scale, d_model=d_model)
-    return mixed(n, scores(d_k, scale, d_model, along, row), (name,), lambda v, s: v[0])[0]
+    return float(mixed(n, (scores(d_k, scale, d_model, along, row),), (name,))[0][0, 0])
 
 
 def scores(d: float, scale: float, width: float, along: float = 0, row: float = 0) -> mixture.ScaleLaw:

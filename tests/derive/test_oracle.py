@@ -163,6 +163,84 @@ def test_chi_laws_have_the_moments_of_chi() -> None:
     assert float(product.weights @ product.sigma() ** 4) == pytest.approx(15 * 16 * 18 / 16, rel=1e-12)
 
 
+MIXED = [
+    (8, 16, 0.25, 64),
+    (64, 4, 1.0, 16),
+    (512, 1, 1.0, 8),
+    (512, 64, 0.125, 64),
+    (512, 16, 1.0, 64),
+    (1e6, 64, 1.0, 512),
+    (1e6, 4, 0.5, 16),
+]
+
+
+@pytest.mark.parametrize(("n", "d", "scale", "width"), MIXED)
+def test_gradient_of_queries_lies_within_its_error_of_a_plain_sum(n: float, d: int, scale: float, width: int) -> None:
+    """No Gauss rule, no shared nodes: every point of finer laws of σ, each with finer tables of a row."""
+    step = mixture.step_for(d, width) * 0.7
+
+    def plain(along: int) -> dict[str, float]:
+        law = mixture.chi(d, step).times(mixture.chi(width + along, step)).times(mixture.chi(width, step))
+        law = law.scaled(scale / width)
+        heavy = law.weights > 1e-21 * law.weights.max()
+        tables = [gaussian.table(n, float(s), 0.15, moments=4) for s in law.sigma()[heavy]]
+        names = ("jacobian", "trace_squared", "jacobian_direction", "direction_form_squared")
+        return {name: float(law.weights[heavy] @ [OBSERVABLES[name](t) for t in tables]) for name in names}
+
+    m = width - 1
+    across, along = plain(0), plain(2)
+    quartic = m * (m + 1) * across["jacobian"] + m * across["trace_squared"]
+    quartic += 2 * m * across["jacobian_direction"] + across["direction_form_squared"]
+    square = along["direction_form_squared"] + m * along["jacobian_direction"]
+    want = scale**2 * ((d - 1) / width**2 * quartic + square / width)
+    got = expect("gradient_q", n, d_k=d, scale=scale, d_model=width, own_key=False)
+    assert abs(float(got.value) - want) <= float(got.error) <= 2e-12 * want
+
+
+@pytest.mark.parametrize(
+    ("n", "d", "scale"), [(8, 1, 1.0), (64, 2, 0.7), (512, 16, 1.0), (1e6, 64, 1.0), (1e6, 3, 2.0)]
+)
+def test_gradient_of_independent_queries_lies_within_its_error_of_a_plain_sum(n: float, d: int, scale: float) -> None:
+    law = mixture.chi(d, 0.6 * mixture.step_for(d)).scaled(scale)
+    heavy = law.weights > 1e-21 * law.weights.max()
+    tables = [gaussian.table(n, float(s), 0.15, moments=2) for s in law.sigma()[heavy]]
+    row = [(d - 1) * OBSERVABLES["jacobian"](t) + OBSERVABLES["jacobian_direction"](t) for t in tables]
+    want = scale**2 * float(law.weights[heavy] @ row)
+    got = expect("gradient_q", n, d_k=d, scale=scale)
+    assert abs(float(got.value) - want) <= float(got.error) <= 2e-12 * want
+
+
+def test_laws_that_share_nodes_give_what_each_gives_alone() -> None:
+    step = mixture.step_for(4, 16)
+    laws = [mixture.chi(4, step).times(mixture.chi(16 + more, step)).scaled(0.1) for more in (0, 2, 4)]
+
+    def function(sigma: float) -> np.ndarray:
+        return np.array([1 / (1 + sigma**2), sigma**2, math.tanh(sigma) ** 2])
+
+    together, errors = mixture.mix(function, laws)
+    for law, value, error in zip(laws, together, errors, strict=True):
+        want = law.weights @ np.array([function(float(s)) for s in law.sigma()])
+        alone, own = mixture.mix(function, [law])
+        assert np.all(np.abs(value - want) <= error + 1e-14 * want)
+        assert np.all(np.abs(alone[0] - want) <= own[0] + 1e-14 * want)
+        assert np.all(error <= 1e-12 * want)
+    with pytest.raises(ValueError, match="share one grid"):
+        mixture.mix(function, [laws[0], laws[1].scaled(2.0)])
+
+
+def test_a_mixture_that_does_not_converge_says_so() -> None:
+    """A step has no fast expansion: the error stated must hold it, not promise twelve digits."""
+    law = mixture.chi(2, 0.01)
+
+    def step(sigma: float) -> np.ndarray:
+        return np.array([float(sigma > 1.0)])
+
+    value, error = mixture.mix(step, [law])
+    want = law.weights @ (law.sigma() > 1.0)
+    assert error[0, 0] > 1e-6 * want
+    assert abs(value[0, 0] - want) <= error[0, 0]
+
+
 def test_broadcasting_and_default_scale() -> None:
     grid = expect("p2", np.array([[2], [8]]), sigma=np.array([0.5, 1.0, 2.0]))
     assert grid.value.shape == grid.error.shape == (2, 3)
