@@ -2,9 +2,10 @@
 
     python benchmarks/checking.py                  faults caught and false alarms, by rule (NumPy only)
     python benchmarks/checking.py --peers          the same, torch, JAX and ONNX Runtime among the correct kernels
-    python benchmarks/checking.py --alarms 200     "suspicious" over that many runs of correct kernels, binomial test
+    python benchmarks/checking.py --alarms 0.2     "suspicious": the statistic on correct kernels (1: about two hours)
+    python benchmarks/checking.py --whole 200      that many whole quick checks of correct kernels
     python benchmarks/checking.py --findings       the figures of reports/findings.md (where torch is installed)
-    --write                                        also writes benchmarks/checking.md
+    --write                                        also writes its part of benchmarks/checking.md
 
 Each rule runs as its project runs it: on its own kind of inputs, and at its own tolerance, with the faulty
 implementations of tests/verify/faulty.py as subjects. "Asked" are the faults that a call f(q, k, v) alone can show.
@@ -13,6 +14,7 @@ implementations of tests/verify/faulty.py as subjects. "Asked" are the faults th
 from __future__ import annotations
 
 import argparse
+import functools
 import inspect
 import math
 import sys
@@ -29,9 +31,19 @@ import tests.verify.faulty_gradients
 import verify
 from tests.verify.correct import CORRECT
 from tests.verify.faulty import FAULTS, scores, softmax
+from tests.verify.small_defects import kernel
 from verify.checking.allowance import parse_algorithm
 from verify.checking.calls import Array, Call, Reply, dtype_of
-from verify.checking.statistics import FALSE_ALARM, forward_sample, gradient_sample, judged
+from verify.checking.statistics import (
+    TESTS,
+    Draw,
+    draws,
+    forward_sample,
+    gradient_sample,
+    judged,
+    threshold_probability,
+)
+from verify.peers import own
 
 Rule = Callable[[Array, Array, Array, Array, Array], bool]
 DTYPES = ("float32", "float16", "bfloat16")
@@ -121,15 +133,48 @@ def gradcheck(function: Any, backward: Any, dtype: str) -> bool:
     return True
 
 
-HEAD = """# Checks side by side
-
-Written by `python benchmarks/checking.py --alarms 400 --write`.
+# Runs drawn at --alarms 1; a gradient run takes about a second.
+RUNS = {"quick": 20000, "full": 1000, "gradients": 1000}
+PAGE = Path(__file__).parent / "checking.md"
+TITLE = "# Checks side by side"
+ABOUT = {
+    "Faults caught and false alarms": """`python benchmarks/checking.py --write`
 
 Each rule runs on its own kind of inputs and at its own tolerance; the subjects are the faulty and the correct
 implementations of `tests/verify`. The first lines of a dtype ask the faults that a call f(q, k, v) alone can show;
-"every fault" are all of that dtype, masks, variants and gradients among them, which only `attnproof check` asks.
+"every fault" are all of that dtype, masks, variants and gradients among them, which only `attnproof check` asks.""",
+    "False alarms of the statistics": """`python benchmarks/checking.py --alarms FRACTION --dtype DTYPE --write`
 
-"""
+A test is called suspicious when it is beyond its threshold on two inputs drawn independently. Here the first of the
+two is drawn many times on correct kernels, without the rest of a check. A false alarm needs the same test twice: its
+probability is at most Σ p² over a run's tests and at most P², p of one test and P of any on one draw. The last column
+is the smaller of the two, from upper limits of p and P (Clopper and Pearson, 95 % together). A run states 1e-4.""",
+    "Whole checks of correct kernels": "`python benchmarks/checking.py --whole RUNS --write`",
+}
+
+
+def write(section: str, part: str, lines: list[str]) -> None:
+    """Put `lines` on the page, in place of what that part of that section held; the rest stays."""
+    held: dict[str, dict[str, list[str]]] = {name: {} for name in ABOUT}
+    at: list[str] = []
+    where = ""
+    for line in PAGE.read_text(encoding="utf-8").splitlines() if PAGE.exists() else []:
+        if line.startswith("## "):
+            where = line[3:]
+        elif line.startswith("### ") and where in held:
+            at = held[where].setdefault(line[4:], [])
+        elif line.startswith(("## ", "# ")) or where not in held:
+            at = []
+        else:
+            at.append(line)
+    held[section][part] = lines
+    text = [TITLE]
+    for name, parts in held.items():
+        if parts:
+            text += ["", f"## {name}", "", ABOUT[name]]
+        for title, shown in parts.items():
+            text += ["", f"### {title}", "", *"\n".join(shown).strip().splitlines()]
+    PAGE.write_text("\n".join(text) + "\n", encoding="utf-8")
 
 
 class Shown(list[str]):
@@ -182,25 +227,110 @@ def compare(peers: bool) -> list[str]:
     return lines
 
 
-def alarm_rate(runs: int) -> list[str]:
-    """Runs of correct 16-bit kernels: how many are called suspicious, against the stated probability."""
-    from scipy import stats
+def upper_limit(count: int, draws: int, beyond: float = 0.05) -> float:
+    """Clopper and Pearson's upper limit of a probability met `count` times of `draws`, exceeded with `beyond`."""
+    from scipy import special
 
-    from tests.verify.test_check_power import flash
+    return 1.0 if count >= draws else float(special.betaincinv(count + 1, draws - count, 1 - beyond))
 
+
+def null_kernels() -> list[tuple[str, str, Any, str | None, Any]]:
+    """(name, dtype, forward, declared algorithm, backward or None): correct, in several orders and formats."""
+    from compute import emulated_attention
+    from compute.roundings import Eager
+
+    def emulated(algorithm: Any, dtype: str) -> Any:
+        def run(q: Array, k: Array, v: Array) -> Array:
+            wide = (x.astype(np.float32) for x in (q, k, v))
+            return np.asarray(emulated_attention(*wide, algorithm=algorithm)).astype(dtype_of(dtype))
+
+        return run
+
+    backward = tests.verify.faulty_gradients.backward
+    found: list[tuple[str, str, Any, str | None, Any]] = []
+    for dtype in ("float32", "float64"):
+        found += [
+            ("blocks of 128", dtype, kernel(), None, backward),
+            ("sums in order", dtype, kernel("sums in order", 2048), None, None),
+            ("compute.attention", dtype, own.attention, None, own.backward),
+        ]
+    found.append(("weights in tf32", "float32", kernel(weights="tf32"), "flash:block=128,weights=tf32", None))
+    found.append(("bf16x3", "float32", kernel(products="bf16x3"), "flash:block=128,products=bf16x3", None))
+    for dtype in ("float16", "bfloat16"):
+        declared = f"flash:block=128,weights={dtype}"
+        stored = Eager(weights=dtype, scores=dtype, output=dtype)
+        found += [
+            ("flash, blocks of 128", dtype, kernel(weights=dtype), declared, backward),
+            ("flash, blocks of 64", dtype, kernel(block=64, weights=dtype), declared, None),
+            ("eager, stored scores", dtype, emulated(stored, dtype), f"eager:weights={dtype},scores={dtype}", None),
+        ]
+    return found
+
+
+def null_draws(fraction: float, dtype: str) -> list[str]:
+    """The statistic on correct kernels, drawn anew each time: how often a test of a run is beyond its threshold.
+
+    A false alarm needs the same test beyond on two independent draws: its probability is at most Σ p² over the tests,
+    p their probabilities on one draw, and at most P², P that of any of them. Both are bounded from the counts, and the
+    smaller bound is said (each at 97.5 %, the p of one run together).
+    """
+    lines = Shown(("| kernel | run | runs drawn | beyond a threshold | of them by test | a false alarm, at most |",
+                   "|---|---|---|---|---|---|"))  # fmt: skip
+    pooled: dict[str, tuple[Array, Array]] = {}
+    for name, _, forward, algorithm, backward in (row for row in null_kernels() if row[1] == dtype):
+        for mode, most in RUNS.items():
+            if mode == "gradients" and backward is None:
+                continue
+            asked = list(draws(dtype, mode == "quick", mode == "gradients"))
+            level = threshold_probability(asked)
+            beyond = np.array([
+                [failed for i, one in enumerate(asked)
+                 for failed in null_tests(forward, backward, dtype, algorithm, one, level, [seed, i, 2026])]
+                for seed in range(max(int(most * fraction), 1))
+            ])  # fmt: skip
+            lines.append(f"| {name} | {mode} | {alarm_limit(beyond)} |")
+            pooled[mode] = np.concatenate([pooled[mode], beyond]) if mode in pooled else beyond
+    lines += [f"| **all of {dtype}** | {mode} | {alarm_limit(beyond)} |" for mode, beyond in pooled.items()]
+    return lines
+
+
+def alarm_limit(beyond: Array) -> str:
+    """Cells of a table from booleans (runs, tests): counts, and the upper limit of a run's false-alarm probability."""
+    runs, tests = beyond.shape
+    by_test = beyond.sum(0)
+    any_of_them = int(beyond.any(1).sum())
+    each = sum(upper_limit(int(count), runs, 0.025 / tests) ** 2 for count in by_test)
+    limit = min(each, upper_limit(any_of_them, runs, 0.025) ** 2)
+    kinds = ", ".join(f"{name} {by_test[i :: len(TESTS)].sum()}" for i, name in enumerate(TESTS))
+    return f"{runs} | {any_of_them} | {kinds} | {limit:.1g}"
+
+
+def null_tests(
+    forward: Any, backward: Any, dtype: str, algorithm: str | None, one: Draw, level: float, seed: list[int]
+) -> list[bool]:
+    """Which tests of one draw are beyond their thresholds."""
+    rng = np.random.default_rng(seed)
+    q, k, v, g = (rng.standard_normal((1, 1, one.n, one.d)) for _ in range(4))
+    q, k, v, g = (x.astype(dtype_of(dtype)) for x in (q * one.size, k, v, g))
+    call, judge = Call(q, k, v), parse_algorithm(algorithm, dtype)
+    if one.graded:
+        call = call.with_(grad_output=g)
+        samples = gradient_sample(call, Reply(gradients=backward(q, k, v, g)), judge)
+    else:
+        samples = forward_sample(call, Reply(output=forward(q, k, v)), judge)
+    return [f.value > f.threshold for s in samples for f in judged(s, level)]
+
+
+def whole_runs(runs: int) -> list[str]:
+    """Whole quick checks of correct kernels, each with its own seed: how many are called suspicious."""
+    subjects = [row for row in null_kernels() if row[0] != "eager, stored scores"]
     count = 0
     for seed in range(runs):
-        dtype = ("float16", "bfloat16")[seed % 2]
-        rng = np.random.default_rng(1000 + seed)
-        size = (1.0, 3.5, 2.0)[seed % 3]
-        q, k, v = (rng.standard_normal((1, 1, 512, 64)) for _ in range(3))
-        call = Call(*((x * s).astype(dtype_of(dtype)) for x, s in ((q, size), (k, 1), (v, 1))))
-        judge = parse_algorithm(f"flash:weights={dtype}", dtype)
-        reply = Reply(output=flash(call, "none", (64, 96, 128)[seed % 3]))
-        found = [f for s in forward_sample(call, reply, judge) for f in judged(s, FALSE_ALARM / 4)]
-        count += any(f.value > f.threshold for f in found)
-    p = float(stats.binomtest(count, runs, FALSE_ALARM, alternative="greater").pvalue)
-    return [f"{count} of {runs} runs of correct kernels were suspicious; stated {FALSE_ALARM:g} a run, p = {p:.3g}"]
+        _, dtype, forward, algorithm, _ = subjects[seed % len(subjects)]
+        result = verify.check(forward, dtype=dtype, algorithm=algorithm, quick=True, seed=seed)
+        count += result.status != "agrees"
+    limit = upper_limit(count, runs)
+    return Shown([f"{count} of {runs} whole quick checks of correct kernels did not agree (at most {limit:.2g})."])
 
 
 def findings() -> list[str]:
@@ -217,7 +347,7 @@ def findings() -> list[str]:
             q, k, v = (rng.standard_normal((1, 1, 1024, 64)) for _ in range(3))
             call = Call(*((x * s).astype(np.float16) for x, s in ((q, size), (k, 1), (v, 1))))
             (sample,) = forward_sample(call, subject.ask(call), parse_algorithm("flash:weights=float16", "float16"))
-            lean = (sample.s * sample.sign).mean(1)
+            lean = (sample.s * np.sign(sample.value)).mean(1)
             leans.append(float(lean.mean()))
             sigmas.append(float(lean.mean() / (lean.std(ddof=1) / math.sqrt(len(lean)))))
         lines.append(f"| {size:g} | {np.mean(leans):.4f} | {np.min(sigmas):.1f} to {np.max(sigmas):.1f} |")
@@ -236,7 +366,9 @@ def findings() -> list[str]:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--peers", action="store_true")
-    parser.add_argument("--alarms", type=int, default=0, metavar="RUNS")
+    parser.add_argument("--alarms", type=float, default=0, metavar="FRACTION")
+    parser.add_argument("--dtype", choices=("float64", *DTYPES), action="append")
+    parser.add_argument("--whole", type=int, default=0, metavar="RUNS")
     parser.add_argument("--findings", action="store_true")
     parser.add_argument("--write", action="store_true")
     args = parser.parse_args()
@@ -244,12 +376,18 @@ def main() -> None:
     if args.findings:
         print("\n".join(findings()))
         return
-    lines: list[str] = compare(args.peers)
-    for line in alarm_rate(args.alarms) if args.alarms else []:
-        lines.append("")
-        lines.append(line)
-    if args.write:
-        (Path(__file__).parent / "checking.md").write_text(HEAD + "\n".join(lines) + "\n", encoding="utf-8")
+    parts: list[tuple[str, str, Callable[[], list[str]]]] = []
+    for dtype in (args.dtype or ("float64", *DTYPES)) if args.alarms else ():
+        part = f"{dtype}, --alarms {args.alarms:g}"
+        parts.append(("False alarms of the statistics", part, functools.partial(null_draws, args.alarms, dtype)))
+    if args.whole:
+        parts.append(("Whole checks of correct kernels", "Quick checks", lambda: whole_runs(args.whole)))
+    if not parts:
+        parts.append(("Faults caught and false alarms", "By rule", lambda: compare(args.peers)))
+    for section, part, make in parts:
+        lines = make()
+        if args.write:
+            write(section, part, lines)
 
 
 if __name__ == "__main__":

@@ -63,15 +63,15 @@ class Figure:
 class Sample:
     """Errors in units of the expected RMS, rows first: (rows, channels), and the right values in the same units.
 
-    dof: degrees of freedom of a row's mean square (channels share a row's weights). lean: None where the bias is
-    asked in units of the RMS (16 bits); else the largest relative lean of a correct run. shared: standard deviation of
-    a lean that all rows have in common, from keys and values that are rounded once for all.
+    terms: how many independent terms each row's errors are as good as made of, the same in every channel. lean: None
+    where the bias is asked in units of the RMS (16 bits); else the largest relative lean of a correct run. shared:
+    standard deviation of a lean that all rows have in common, from keys and values that are rounded once for all.
     """
 
     name: str
     s: Array
     value: Array
-    dof: Array
+    terms: Array
     lean: float | None = None
     shared: float = 0.0
 
@@ -201,29 +201,35 @@ def _first_of_each(findings: list[Finding]) -> list[Finding]:
 
 
 def judged(sample: Sample, probability: float) -> list[Figure]:
-    """RMS and bias by one-sided t-tests over rows, row RMS by chi-square, the maximum by the normal tail.
+    """RMS and bias by t-tests over rows, row RMS by chi-square, the maximum by Student's tail.
 
-    Rows of an output are independent given the keys, so that a mean over rows is one of independent terms. probability:
-    at which each threshold stands.
+    Rows of an output are independent given the keys, so that a mean over rows is one of independent terms. A row's
+    errors Σ_j ξ_j u_j, u_j of random direction over d channels, have d / (1 + d/terms) degrees of freedom (by matching
+    two moments; Satterthwaite 1946). The variance of an entry is known as well as that of a mean over its terms, hence
+    Student's tail, of 2·terms + 4 degrees. probability: at which each threshold stands.
     """
     from scipy import special  # scipy.stats takes a second to load
 
     s = sample.s
-    rows = len(s)
+    rows, channels = s.shape
     squares = (s * s).mean(1)
     t = -float(special.stdtrit(rows - 1, probability))
     spread = float(squares.std(ddof=1)) / math.sqrt(rows)
     rms = math.sqrt(float(squares.mean()))
     rms_limit = math.sqrt(MARGIN_RMS**2 + t * spread)
-    limits = np.sqrt(special.chdtri(sample.dof, probability / rows) / sample.dof)
+    dof = channels / (1 + channels / sample.terms)
+    limits = np.sqrt(special.chdtri(dof, probability / rows) / dof)
     worst = int((np.sqrt(squares) / limits).argmax())
     row_limit = MARGIN_RMS * float(limits[worst]) * max(1.0, rms)
-    most_limit = MARGIN_RMS * -float(special.ndtri(probability / (2 * s.size))) * max(1.0, rms)
+    most = np.abs(s).max(1)
+    tails = -special.stdtrit(2 * sample.terms + 4, probability / (2 * s.size))
+    peak = int((most / tails).argmax())
+    most_limit = MARGIN_RMS * float(tails[peak]) * max(1.0, rms)
     return [
         Figure("RMS", rms, rms_limit, "RMS error over that of the rounding model"),
         _bias(sample, rms, -float(special.stdtrit(rows - 1, probability / 2))),
         Figure("row RMS", float(np.sqrt(squares[worst])), row_limit, "the worst row's RMS"),
-        Figure("maximum", float(np.abs(s).max()), most_limit, "the largest error"),
+        Figure("maximum", float(most[peak]), most_limit, "the largest error"),
     ]
 
 
@@ -267,15 +273,10 @@ def _shared(judge: Judge, keys: int, channels: int) -> float:
     return 2 * math.sqrt(KAPPA) * worst / math.sqrt(max(keys * channels, 1))
 
 
-def _freedom(squares: Array, channels: int) -> Array:
-    """Degrees of freedom of rows of errors Σ_j ξ_j u_j, u_j of random direction, squares[·, j] = E ξ_j² |u_j|².
-
-    d / (1 + d Σ squares² / (Σ squares)²), by matching two moments (Satterthwaite 1946): one key that takes all the
-    weight leaves one, many equal ones leave d.
-    """
-    total = np.maximum(squares.sum(1), 1e-300)
-    crowd = np.minimum((squares * squares).sum(1) / total**2, 1.0)
-    return np.asarray(channels / (1 + channels * crowd))
+def _terms(squares: Array) -> Array:
+    """(Σ squares)² / Σ squares², rows of them: how many terms a row's error is as good as made of."""
+    total = squares.sum(1) ** 2
+    return np.asarray(np.maximum(total / np.maximum((squares * squares).sum(1), 1e-300), 1.0))
 
 
 def _moved(x: Exact, judge: Judge) -> Array:
@@ -295,17 +296,17 @@ def forward_sample(call: Call, reply: Reply, judge: Judge) -> list[Sample]:
     """The output's errors of all heads, in units of the largest expected RMS over the judge's algorithms."""
     if not comparable(call, reply) or reply.output is None:
         return []
-    errors, values, dofs, heads = [], [], [], []
+    errors, values, terms, heads = [], [], [], []
     for head in range(call.q.shape[1]):
         x = solved(call, head)
         deviation: Array = np.sqrt(np.maximum.reduce([output_variance(x, a) for a in judge.algorithms]))
         errors.append(_error(reply.output[0, head], x.wide_z) / deviation)
         values.append(x.z / deviation)
-        dofs.append(_freedom(_moved(x, judge), x.v.shape[1]))
+        terms.append(_terms(_moved(x, judge)))
         heads.append(x)
     lean = None if call.dtype.name in SIXTEEN else _lean(judge, heads, 1)
     shared = _shared(judge, call.k.shape[2], call.v.shape[3])
-    return [Sample("output", np.concatenate(errors), np.concatenate(values), np.concatenate(dofs), lean, shared)]
+    return [Sample("output", np.concatenate(errors), np.concatenate(values), np.concatenate(terms), lean, shared)]
 
 
 def gradient_sample(call: Call, reply: Reply, judge: Judge) -> list[Sample]:
@@ -325,9 +326,9 @@ def gradient_sample(call: Call, reply: Reply, judge: Judge) -> list[Sample]:
             continue
         mid = models[0][name][0]
         deviation = np.maximum(np.sqrt(np.maximum.reduce([m[name][1] for m in models])), 1e-300)
-        dof = _freedom(weights[name], mid.shape[1])
         value = np.asarray(mid, np.float64) / deviation
-        found.append(Sample(f"gradient of {name}", _error(got[0, 0], mid) / deviation, value, dof, lean, shared))
+        error = _error(got[0, 0], mid) / deviation
+        found.append(Sample(f"gradient of {name}", error, value, _terms(weights[name]), lean, shared))
     return found
 
 
