@@ -15,7 +15,7 @@ from derive.errors import DeriveError
 from derive.inequalities import Context, Sign, of_reals, read, sign, vacuous_indices
 from derive.instances import free_symbols
 from derive.language import total
-from derive.prover import prove, refuted
+from derive.prover import decide, refuted
 from derive.rules import rule
 from derive.step import Step
 from derive.verdict import Verdict, weakest
@@ -43,8 +43,8 @@ def certified_difference(step: Step) -> Verdict:
     conditions = tuple(a for a in step.assumptions if not (isinstance(a, Ordered) and of_reals(a)))
     if certificate == step.rhs - step.lhs:
         # Nothing to prove of the difference; the statement itself must still be one that can be read.
-        return weakest([prove(side, side, conditions) for side in (step.lhs, step.rhs)])
-    equality = prove(step.rhs - step.lhs, certificate, conditions)
+        return weakest([decide(side, side, conditions) for side in (step.lhs, step.rhs)])
+    equality = decide(step.rhs - step.lhs, certificate, conditions)
     if equality.is_proved:
         return equality
     reason = f"the difference is not shown to equal the certificate ({equality})"
@@ -70,5 +70,5 @@ def rank_factorisation(step: Step) -> Verdict:
         return Verdict.unknown("a factor mentions the index of the other side, so it is no factorisation")
     if bound.has(rows) or bound.has(columns):
         return Verdict.unknown("the bound on the rank depends on an index of the matrix")
-    equality = prove(step.lhs, total(left * right, inner, bound), step.assumptions)
+    equality = decide(step.lhs, total(left * right, inner, bound), step.assumptions)
     return equality if equality.is_proved else Verdict.unknown(f"the factorisation isn't shown: {equality}")

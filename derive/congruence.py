@@ -15,7 +15,7 @@ from derive import modular
 from derive.errors import CheckersDisagree, DeriveError
 from derive.instances import free_symbols
 from derive.language import Diff
-from derive.prover import prove, refuted
+from derive.prover import decide, refuted
 from derive.rules import rule
 from derive.step import Step
 from derive.verdict import Verdict
@@ -35,7 +35,7 @@ def equals_for_equals(step: Step) -> Verdict:
         raise DeriveError("equals-for-equals needs data for old and new")
     if replaced(step.lhs, old, new) != step.rhs:
         return Verdict.unknown("the sides differ in something else than what is replaced")
-    inner = prove(old, new, step.assumptions)
+    inner = decide(old, new, step.assumptions)
     if not inner.is_proved:
         reason = f"the replacement isn't shown: {inner}"
         return refuted(step.lhs, step.rhs, "=", step.assumptions) or Verdict.unknown(reason)

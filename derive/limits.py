@@ -14,7 +14,7 @@ import sympy
 
 from derive.inequalities import Context, Sign, positive_denominators, read, sign, vacuous_indices
 from derive.instances import free_symbols
-from derive.prover import prove
+from derive.prover import decide
 from derive.rules import rule
 from derive.step import Step
 from derive.verdict import Verdict, weakest
@@ -89,10 +89,10 @@ def limit_laws(step: Step) -> Verdict:
     if extra := vacuous_indices(context, form):
         return Verdict.unknown(f"the form needs {', '.join(sorted(map(str, extra)))}, which may have no value")
     context = replace(context, fixed=context.fixed | free_symbols(form))
-    equal = prove(expr, form, (*step.assumptions, *positive_denominators(context, expr, form)))
+    equal = decide(expr, form, (*step.assumptions, *positive_denominators(context, expr, form)))
     if not equal.is_proved:
         return Verdict.unknown(f"the form isn't shown to be equal: {equal}")
     value = limit_of(form, variable, point, context)
     if value is None:
         return Verdict.unknown("the laws of limits don't settle the form")
-    return weakest([equal, prove(value, step.rhs, step.assumptions)])
+    return weakest([equal, decide(value, step.rhs, step.assumptions)])

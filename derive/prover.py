@@ -10,20 +10,18 @@ from __future__ import annotations
 
 import dataclasses
 import itertools
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-import sympy
-
-from derive import intervals, modular
-from derive.assumptions import Assumption, Distinct, InRange
+from derive import arguments, intervals, modular
+from derive.assumptions import Distinct, InRange
 from derive.errors import CheckersDisagree, DeriveError, StatementError
 from derive.importer import Importer, Unestablished
 from derive.language import Diff
 from derive.normal import NotShown
 from derive.rules import rule
-from derive.step import RELATIONS, Relation, Step
+from derive.step import Relation, Step
 from derive.verdict import Verdict
 
 
@@ -72,9 +70,11 @@ def prove(
     """Prove a statement of your own: lhs relation rhs, in SymPy, under side conditions from `derive.assumptions`.
 
     Returns Proved (both checkers pass), Refuted (with a witness over the reals), ExactAtSizes (true at all drawn
-    sizes, not shown for all) or Unknown. Raises StatementError for what can't be read, and CheckersDisagree when the
-    two checkers contradict each other. Relations other than "=" can be refuted here; to prove one, write its steps
-    with the rules of `derive.rules`.
+    sizes, not shown for all) or Unknown. Relations other than "=" can be refuted here; to prove one, write its steps
+    with the rules of `derive.rules`. opaque: names of defined arrays to keep as they are. Raises StatementError for
+    what can't be read, for an argument of the wrong kind, and for an assumption in words, which no checker reads: a
+    claim may carry words, but they prove nothing and leave nothing refuted. Raises CheckersDisagree when the two
+    checkers contradict each other.
 
     >>> from derive.language import array, index, size, total
     >>> n = size("n")
@@ -82,30 +82,24 @@ def prove(
     >>> first_checker(total(x[i], i, n) ** 2, total(total(x[i] * x[j], i, n), j, n)).zero
     True
     """
-    lhs, rhs = _expression(lhs), _expression(rhs)
+    sides = arguments.expression(lhs, "lhs"), arguments.expression(rhs, "rhs")
+    arguments.known_relation(relation)
+    names = arguments.array_names(opaque)
+    return decide(*sides, arguments.conditions(assumptions), relation, opaque=names)
+
+
+def decide(
+    lhs: Any, rhs: Any, assumptions: Sequence[Any], relation: Relation = "=", *, opaque: Sequence[str] = ()
+) -> Verdict:
+    """`prove` for rules, whose steps may carry conditions in words: these prove nothing and leave nothing refuted."""
+    lhs, rhs = arguments.expression(lhs, "lhs"), arguments.expression(rhs, "rhs")
     conditions = tuple(assumptions)
-    for one in conditions:
-        if not isinstance(one, Assumption):
-            raise StatementError(
-                f"assumption {one!r} is a {type(one).__name__}: expected one of derive.assumptions, as "
-                "InRange(i, 0, n - 1) or AtLeast(n, 1)"
-            )
-    if relation not in RELATIONS:
-        raise StatementError(f"relation is {relation!r}: expected one of {', '.join(RELATIONS)}")
     if relation != "=":
-        return _onlyrefuted(lhs, rhs, relation, conditions)
+        return _only_refute(lhs, rhs, relation, conditions)
     first = first_checker(lhs, rhs, conditions, opaque=opaque)
     if first.missing:
         return refuted(lhs, rhs, "=", conditions) or Verdict.unknown(first.reason)
     return _combine(first, lhs, rhs, conditions)
-
-
-def _expression(side: Any) -> Any:
-    try:
-        return sympy.sympify(side, strict=True)
-    except sympy.SympifyError as error:
-        kind = type(side).__name__
-        raise StatementError(f"{side!r} is a {kind}: expected a SymPy expression (text is never evaluated)") from error
 
 
 def _combine(first: FirstAnswer, lhs: Any, rhs: Any, conditions: tuple[Any, ...]) -> Verdict:
@@ -186,7 +180,7 @@ def _partitions(items: list[Any]) -> Iterator[list[list[Any]]]:
             yield [*blocks[:k], [head, *block], *blocks[k + 1 :]]
 
 
-def _onlyrefuted(lhs: Any, rhs: Any, relation: Relation, conditions: tuple[Any, ...]) -> Verdict:
+def _only_refute(lhs: Any, rhs: Any, relation: Relation, conditions: tuple[Any, ...]) -> Verdict:
     reason = f"no single rule proves a statement with {relation!r}: write its steps with the rules of derive.rules"
     return refuted(lhs, rhs, relation, conditions) or Verdict.unknown(reason)
 
@@ -213,7 +207,7 @@ def normal_form(step: Step) -> Verdict:
     opaque = tuple(step.data.get("opaque", ()))
     if opaque and "softmax.jacobian" not in step.premises and _differentiates(step):
         raise DeriveError("a step that differentiates an opaque softmax must name the premise softmax.jacobian")
-    return prove(step.lhs, step.rhs, step.assumptions, opaque=opaque)
+    return decide(step.lhs, step.rhs, step.assumptions, opaque=opaque)
 
 
 def _differentiates(step: Step) -> bool:

@@ -19,7 +19,7 @@ from derive.errors import StatementError
 from derive.inequalities import Context, Sign, sign
 from derive.instances import free_symbols
 from derive.language import Diff
-from derive.prover import prove
+from derive.prover import decide
 from derive.rules import check_step, rule
 from derive.step import Step
 from derive.verdict import Verdict, weakest
@@ -110,7 +110,7 @@ def telescoping(step: Step) -> Verdict:
     here, following, term = (
         _as_sequence(e, binder, names) for e in (primitive, primitive.subs(binder, binder + 1), step.lhs.function)
     )
-    neighbours = prove(following - here, term, (*step.assumptions, InRange(binder, low, high)))
+    neighbours = decide(following - here, term, (*step.assumptions, InRange(binder, low, high)))
     ends = primitive.subs(binder, high + 1) - primitive.subs(binder, low)
     if sympy.expand(ends - step.rhs) != 0:
         return Verdict.unknown("the right side is not F at the upper end minus F at the lower one")
@@ -160,10 +160,10 @@ def iterated_chain_rule(step: Step) -> Verdict:
     if product.body != chained:
         return Verdict.unknown("the product's step is not the Jacobian times the product before it")
     conditions = _conditions(step, length, state, product)
-    one_step = prove(
+    one_step = decide(
         Diff(state.freed, state.before[k]), state.free(jacobian(state.t, i, k)), (*conditions, InRange(k, 0, count - 1))
     )
-    return _all(step, [one_step, prove(product.first, sympy.KroneckerDelta(i, column), conditions)])
+    return _all(step, [one_step, decide(product.first, sympy.KroneckerDelta(i, column), conditions)])
 
 
 @rule("iterated-factors")
@@ -182,7 +182,7 @@ def iterated_factors(step: Step) -> Verdict:
     if step.rhs != sequence.first * sympy.Product(factor(sequence.t), (sequence.t, 1, length)):
         return Verdict.unknown("the right side is not the first value times the product of the factors")
     here = sequence.before[sequence.indices]
-    return _all(step, [prove(sequence.freed, factor(sequence.t) * here, _conditions(step, length, sequence))])
+    return _all(step, [decide(sequence.freed, factor(sequence.t) * here, _conditions(step, length, sequence))])
 
 
 @rule("iterated-sum")
@@ -201,7 +201,7 @@ def iterated_sum(step: Step) -> Verdict:
     if step.rhs != sequence.first + sympy.Sum(increment(sequence.t), (sequence.t, 1, length)):
         return Verdict.unknown("the right side is not the first value plus the sum of the increments")
     grown = sequence.before[sequence.indices] + sequence.free(increment(sequence.t))
-    return _all(step, [prove(sequence.freed, grown, _conditions(step, length, sequence))])
+    return _all(step, [decide(sequence.freed, grown, _conditions(step, length, sequence))])
 
 
 @rule("iterated-bound")
