@@ -24,6 +24,7 @@ from compute.tier1 import block_product, tree
 from compute.tier2_scores import CAPS, Scores, exp_all, prepare, tile
 
 TILE = 64
+DEVICE_SCORES = 2**22  # scores of a tile on a device, which is slow with small ones
 FAR = 2.0**-865  # e^(−599), rounded up: weights of keys that count as 0
 
 
@@ -73,7 +74,12 @@ Visit = Callable[[Scores, Columns, Weights], None]
 
 def tight(head: Head, rows: NDArray[np.intp]) -> Tight:
     """Enclosures of the output for the given rows of one head."""
-    return tight_and(head, rows, None, TILE if head.xp is np else max(TILE, 2**22 // max(head.m, 1)))
+    return tight_and(head, rows, None, tile_size(head, TILE))
+
+
+def tile_size(head: Head, rows: int) -> int:
+    """Rows of a tile: `rows`, or more on a device."""
+    return rows if head.xp is np else max(rows, DEVICE_SCORES // max(head.m, 1))
 
 
 def tight_and(head: Head, rows: NDArray[np.intp], visit: Visit | None, size: int) -> Tight:

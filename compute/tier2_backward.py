@@ -21,7 +21,7 @@ from compute.row_sums import RowSums
 from compute.slices import Columns, Pair, bits_of, grid_at, pair_tree, quotient, split_at
 from compute.table_exp import two_product, two_sum
 from compute.tier1 import block_product, tree
-from compute.tier2 import Tight, Weights, path, tight_and
+from compute.tier2 import Tight, Weights, path, tight_and, tile_size
 from compute.tier2_scores import Scores, scale_pair
 
 TILE = 128
@@ -46,9 +46,8 @@ def tight_backward(head: Head, grad: F64, *, want_bias: bool = False) -> tuple[T
     """Enclosures of output, log-sum-exp and all gradients of one head; grad (n, d_v) is exact as given."""
     xp = head.xp
     sums = _Sums(head, xp.where(head.blank[:, None], 0.0, grad), want_bias)
-    size = TILE if xp is np else max(TILE, 2**22 // max(head.m, 1))
     with np.errstate(over="ignore", invalid="ignore", under="ignore", divide="ignore"):
-        out = tight_and(head, np.arange(head.n), sums.add, size)
+        out = tight_and(head, np.arange(head.n), sums.add, tile_size(head, TILE))
         return out, sums.finish()
 
 
@@ -115,9 +114,9 @@ class _Sums:
         go2 = go - self.go1
         v1 = split_at(v.scaled, -b)
         v2 = v.scaled - v1
-        self.go_both = xp.hstack([self.go1, go2])
+        self.go_both = xp.concatenate([self.go1, go2], axis=1)
         self.first_v = xp.ascontiguousarray(v1.T)
-        self.rest_v = xp.vstack([v2.T, v.scaled.T])
+        self.rest_v = xp.concatenate([v2.T, v.scaled.T])
         self.bits_g = a + b
         rest = norm_up(self.go1, 1) * _top(v2) + norm_up(go2, 1) * _top(v.scaled)
         self.rest_g = rest * (1 + 2.0**-20) * UP + 4 * d_v * ETA

@@ -91,14 +91,14 @@ def prepare(head: Head, rows: Array) -> Scores:
     q1, k1, kt = split_at(qh, -bq), split_at(k, -bk), k.T
     if slices == 2:
         q2, k2 = (qh - q1) + ql, k - k1
-        pieces = [(xp.hstack([q1, q2]), xp.vstack([k2.T, kt]))]
+        pieces = [(xp.concatenate([q1, q2], axis=1), xp.concatenate([k2.T, kt]))]
         rest = norm_up(q1, 1) * _top(k2) + norm_up(q2, 1) * _top(k)
     else:
         q2, k2 = split_at(qh - q1, -2 * bq), split_at(k - k1, -2 * bk)
         q3, k3 = ((qh - q1) - q2) + ql, (k - k1) - k2
         pieces = [
-            (xp.hstack([q1, q2]), xp.vstack([k2.T, k1.T])),
-            (xp.hstack([q1, q2, q3]), xp.vstack([k3.T, (k2 + k3).T, kt])),
+            (xp.concatenate([q1, q2], axis=1), xp.concatenate([k2.T, k1.T])),
+            (xp.concatenate([q1, q2, q3], axis=1), xp.concatenate([k3.T, (k2 + k3).T, kt])),
         ]
         rest = norm_up(q1, 1) * _top(k3) + norm_up(q2, 1) * _top(k2 + k3) + norm_up(q3, 1) * _top(k)
     # (F3) the last product in float64, the rounding of its slice, the scale's own error, and underflow
