@@ -38,6 +38,8 @@ _RESOLUTION = mpmath.mpf(10) ** -20
 # of an extrapolation: between agreement and refutation the verdict is Unknown.
 _CLEARLY = 10**6
 _FAR = 20
+# Relative accuracy that an extrapolated limit is told with, at least ten times coarser than its tolerance.
+_SHARPNESS = 2e-4
 _DISTANCES: dict[type, Callable[[int], Any]] = {
     KolmogorovDistance: distributions.kolmogorov,
     WassersteinDistance: distributions.wasserstein,
@@ -118,7 +120,7 @@ def _pointwise(step: Step, deviations: tuple[Any, Any]) -> Verdict:
         return Verdict.unknown(f"the rule score-law does not know {type(node).__name__}")
     if not _is_score(node.args[0], step):
         return Verdict.unknown("expected the sum of q_c k_c over all components")
-    worst, points = mpmath.mpf(0), 0
+    worst, bound, points = mpmath.mpf(0), _RESOLUTION, 0
     for values, d_k, scale, at in _points(step, deviations):
         expected, error = _reference(node, d_k, scale, at)
         got = _number(step.rhs, values)
@@ -129,10 +131,11 @@ def _pointwise(step: Step, deviations: tuple[Any, Any]) -> Verdict:
             if difference > _CLEARLY * allowed:
                 return Verdict.refuted("a point of the grid differs", **numbers)
             return Verdict.unknown("a point of the grid neither agrees nor clearly differs", **numbers)
-        worst, points = max(worst, difference), points + 1
-    return Verdict.numeric(
-        f"{points} points, worst difference {mpmath.nstr(worst, 2)}", points=points, worst=str(worst)
-    )
+        worst, bound, points = max(worst, difference), max(bound, allowed), points + 1
+    # The scope says what was asked, which no rounding moves; what came out is evidence.
+    asked = f"{float(_RESOLUTION):g}"
+    within = asked if bound == _RESOLUTION else f"{asked} or ten times the error of the quadrature"
+    return Verdict.numeric(f"{points} points, each within {within}", points=points, worst=str(worst))
 
 
 def _points(step: Step, deviations: tuple[Any, Any]) -> Iterator[tuple[Mapping[Any, Any], int, Any, Any]]:
@@ -172,6 +175,8 @@ def _limit(step: Step, deviations: tuple[Any, Any]) -> Verdict:
     tolerance = abs(second - first[1])
     claimed = _number(step.rhs, {})
     off = abs(second - claimed)
+    if not tolerance <= _SHARPNESS * abs(second) / 10:  # so that no rounding reaches the level that is told
+        return Verdict.unknown(f"the extrapolation moves by {mpmath.nstr(tolerance, 2)}: too much to tell")
     if not off <= tolerance:
         numbers = {
             "values": {str(d): mpmath.nstr(v, 10) for d, v in zip(_GRID, values, strict=True)},
@@ -182,7 +187,10 @@ def _limit(step: Step, deviations: tuple[Any, Any]) -> Verdict:
             return Verdict.refuted("the extrapolated limit differs", **numbers)
         return Verdict.unknown("the extrapolated limit neither agrees nor clearly differs", **numbers)
     rows = {str(d): mpmath.nstr(v / claimed - 1, 3) for d, v in zip(_GRID, values, strict=True)}
+    places = ", ".join(map(str, _GRID))
     return Verdict.numeric(
-        f"limit {mpmath.nstr(second, 8)}, tolerance {mpmath.nstr(tolerance, 2)} (extrapolated from d_k = 32, 128, 512)",
+        f"extrapolated from d_k = {places}, within {_SHARPNESS:g} of the limit, relatively",
+        limit=mpmath.nstr(second, 10),
+        tolerance=mpmath.nstr(tolerance, 2),
         relative_error_at_d_k=rows,
     )

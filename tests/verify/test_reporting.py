@@ -13,12 +13,14 @@ from verify.crosschecks import Comparison, CrossCheck
 from verify.errors import MissingError, UsageError
 from verify.reporting import markdown, svg, tasks
 from verify.reporting.compare import differences
-from verify.reporting.derivations import latex_text, page, plain_text, record, tally
+from verify.reporting.derivations import page, record, tally
 from verify.reporting.figures import figure
 from verify.reporting.job import Job, Section
 from verify.reporting.numbers import cell, number
 from verify.reporting.pages import correctness
+from verify.reporting.plain import plain_text
 from verify.reporting.tasks import Task, completed
+from verify.reporting.tex import latex_section
 from verify.studies.statistics import Measured
 from verify.studies.study import Point, StudyResult, Table
 from verify.studies.study import Test as Tested
@@ -92,6 +94,49 @@ def test_committed_pages_link_to_what_exists() -> None:
             else:
                 assert (REPORTS / target.split("#")[0]).is_file(), (place.name, target)
         assert text.count("$$") % 2 == 0
+
+
+def test_last_digits_of_computed_numbers_move_no_byte_of_the_derivations(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Another processor or BLAS moves last digits: here far more than it would, up and down."""
+    from itertools import cycle
+
+    import mpmath
+
+    import derive.score_law as law
+    from derive import oracle_rules
+    from derive.verdict import weakest
+
+    numeric = [c for c in derive.claims() if any(s.rule == "score-law" or s.data.get("grid") for s in c.steps)]
+
+    def sections() -> dict[str, tuple[str, str]]:
+        # Step by step, since a claim's own verdict is kept.
+        verdicts = [(c, weakest(c.step_verdicts())) for c in numeric]
+        return {c.id: (page([(c, v)]), page([(c, v)], "ja")) for c, v in verdicts}
+
+    before = sections()
+    assert sum("Numeric" in english for english, _ in before.values()) >= 20
+    signs, moved = cycle((1, -1, -1, 1, 1)), []
+
+    def shaken(function: Callable[..., Any], size: Any) -> Callable[..., Any]:
+        def call(*given: Any) -> Any:
+            found = function(*given)
+            moved.append(function)
+            value, *rest = found if isinstance(found, tuple) else (found,)
+            value *= 1 + next(signs) * size
+            return (value, *rest) if rest else value
+
+        return call
+
+    tiny = mpmath.mpf(10) ** -27
+    places: list[tuple[Any, str, Any]] = [(oracle_rules, "numeric", 1e-12), (law, "_chi_mean", tiny)]
+    places.append((law, "_number", tiny))
+    functions = [getattr(where, name) for where, name, _ in places] + list(law._DISTANCES.values())
+    for where, name, size in places:
+        monkeypatch.setattr(where, name, shaken(getattr(where, name), size))
+    for node, function in law._DISTANCES.items():
+        monkeypatch.setitem(law._DISTANCES, node, shaken(function, 1e-12))
+    assert sections() == before
+    assert set(moved) == set(functions)  # every one was called, and shaken
 
 
 # -- comparing pages ----------------------------------------------------------------------------------------------
@@ -217,7 +262,7 @@ def test_a_page_is_made_from_the_steps_that_were_checked() -> None:
 def test_unknown_is_never_printed_as_refuted_nor_the_reverse() -> None:
     one = derive.claim("scores.bilinear")
     unknown, refuted = derive.Verdict.unknown("no rule"), derive.Verdict.refuted("n = 2", n=2)
-    for show in (plain_text, latex_text):
+    for show in (plain_text, latex_section):
         assert "Refuted" not in show(one, unknown)
         assert "Unknown" not in show(one, refuted)
     assert tally([unknown, refuted, derive.Verdict.proved()]) == "1 Proved, 1 Unknown, 1 Refuted"
