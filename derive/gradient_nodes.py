@@ -28,7 +28,8 @@ class Gradient(Mean):
         name = {"q": "q_i", "k": "k_j", "v": "v_j", "S": "S_i"}.get(of.name) or printer.doprint(of)
         count = "d_v" if len(of.name) == 1 else f"{printer.doprint(self.args[1])} d_v"
         under = ",".join(printer.doprint(a) for a in self._shown())
-        return rf"\frac{{1}}{{{count}}}\mathbb{{E}}_{{{under}}}\left\|\partial L/\partial {name}\right\|^2"
+        own = r"^{\mathrm{own}}" if self.own_key else ""
+        return rf"\frac{{1}}{{{count}}}\mathbb{{E}}_{{{under}}}{own}\left\|\partial L/\partial {name}\right\|^2"
 
     def setting(self) -> dict[str, Any] | None:
         values = floats(self.args[1:])
@@ -44,7 +45,7 @@ class Gradient(Mean):
 
 
 class SelfGradient(Gradient):
-    """SelfGradient(of, n, d_k, s, d_model): the same for attention from one X to n other tokens of it.
+    """SelfGradient(of, n, d_k, s, d_model): the mean squared gradient in attention from one X to n other tokens of it.
 
     The setting is that of `derive.oracle_self_attention`. of may also be W_Q, W_K or W_V: the squared Frobenius norm of
     dL/dW, divided by n d_v.
@@ -54,6 +55,6 @@ class SelfGradient(Gradient):
 
 
 class OwnKeyGradient(SelfGradient):
-    """OwnKeyGradient(of, n, d_k, s, d_model): the same with the token's own key among the n, to order 1/(n d_model)."""
+    """OwnKeyGradient(of, n, d_k, s, d_model): the same quantity, the own key being one of the n, to order 1/(n d_model)."""
 
     own_key = True

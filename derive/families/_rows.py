@@ -47,6 +47,21 @@ SYMBOLS = {
     "p_4": "Σ_j α_j⁴",
     "alpha_z_squared": "square of α·z, z the standardised scores",
     "zJz": "zᵀJz, the variance of z under the weights",
+    "norm_J": "Frobenius norm of J = diag(α) − ααᵀ",
+    "alpha_j": "weight of one named key",
+    "cos": "cosine of the angle between the two directions",
+    "rho": "correlation, or cosine, of two rows or tokens",
+    "c": "common cosine of two tokens",
+    "x": "√v in units of √(2 log n)",
+    "b": "spread of the scores in units of √(2 log n)",
+    "g": "bound of the scores: every score lies in [−g, g]",
+    "gamma": "scale of the scores in units of log n",
+    "lambda": "deviation of the scores in units of the cap, or of 1",
+    "T": "temperature, by which scores are divided",
+    "phi": "density of the standard normal at z",
+    "Phi": "distribution function of the standard normal at z",
+    "E_sparsemax_norm2_J": "mean of ‖J‖_F² of sparsemax over a row",
+    "P_one_key": "probability that sparsemax gives all the weight to one key",
 }
 GAUSSIAN_ROW = "scores of a row are i.i.d. N(0, v)"
 INDEPENDENT = "entries of Q, K (and V, and the upstream gradient) are i.i.d. N(0, 1), independent of each other"
@@ -121,7 +136,8 @@ def chain(
 ) -> Claim:
     """A claim from the left side of its first step to the right side of its last."""
     lhs, rhs = steps[0].lhs, steps[-1].rhs
-    names = {s.name for side in (lhs, rhs) for s in side.atoms(sympy.Symbol)}
+    sides = [side for step in steps for side in (step.lhs, step.rhs)]
+    names = {s.name for side in sides for s in side.atoms(sympy.Symbol)}
     return Claim(
         claim_id,
         {"en": en, "ja": ja},

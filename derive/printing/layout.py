@@ -88,8 +88,11 @@ class Layout:
             body, variable, target = expr.args[:3]
             inside = self.show(body, scope, MUL)
             return style.limit(self.show(variable, scope), self.show(target, scope), inside), MUL
-        if isinstance(expr, sympy.Derivative) and len(expr.variables) == 1:
-            return style.derivative(self.show(expr.expr, scope), self.show(expr.variables[0], scope), short=False), MUL
+        if isinstance(expr, sympy.Derivative):
+            text = self.show(expr.expr, scope)
+            for variable in expr.variables:
+                text = style.derivative(text, self.show(variable, scope), short=False)
+            return text, MUL
         if isinstance(expr, sympy.floor):
             return style.floor(self.show(expr.args[0], scope)), ATOM
         if isinstance(expr, (sympy.Max, sympy.Min, sympy.Mod)):

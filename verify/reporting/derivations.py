@@ -1,4 +1,4 @@
-"""Claims with their steps, as text, Markdown, LaTeX and data.
+"""Claims with their steps, as Markdown and as data.
 
 Guarantees: a page is printed from the very steps that were checked, in their order, with the rule of each and the
 verdict of the claim; nothing on it depends on the machine, so that it can be compared to the byte.
@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Any
 
-from verify.reporting.formulas import block, condition, latex, matrix_form, relation, statement
+from verify.reporting.formulas import block, condition, matrix_form, statement
 from verify.reporting.words import Language, say
 
 if TYPE_CHECKING:
@@ -42,33 +42,6 @@ def _step_record(step: Step) -> dict[str, Any]:
         "premises": list(step.premises),
         "note": step.note.get("en", ""),
     }
-
-
-def plain_text(claim: Claim, verdict: Verdict) -> str:
-    """A claim for the terminal."""
-    lines = [f"{claim.id}: {claim.title['en']}", f"  {statement(claim.lhs, claim.relation, claim.rhs)}"]
-    if claim.assumptions:
-        lines.append(f"  for {'; '.join(str(a) for a in claim.assumptions)}")
-    if len(claim.steps) > 1:
-        for number, step in enumerate(claim.steps, 1):
-            lines.append(f"  {number}. {statement(step.lhs, step.relation, step.rhs)}   [{_by(step)}]")
-    else:
-        lines.append(f"  by {_by(claim.steps[0])}")
-    return "\n".join([*lines, f"  source: {claim.source}", f"  {verdict}"])
-
-
-def _by(step: Step) -> str:
-    return step.rule + (f", from {', '.join(step.premises)}" if step.premises else "")
-
-
-def latex_text(claim: Claim, verdict: Verdict) -> str:
-    """A claim as a LaTeX fragment: statement, steps, verdict."""
-    first = claim.steps[0] if len(claim.steps) > 1 else claim
-    rows = [rf"{latex(claim.lhs)} &{relation(claim.lhs, first.relation)} {latex(first.rhs)}"]
-    if len(claim.steps) > 1:
-        rows += [rf"&{relation(s.lhs, s.relation)} {latex(s.rhs)}" for s in claim.steps[1:]]
-    body = " \\\\\n".join(rows)
-    return f"% {claim.id}: {claim.title['en']}\n% {verdict}\n\\begin{{align*}}\n{body}\n\\end{{align*}}"
 
 
 def markdown(claim: Claim, verdict: Verdict, language: Language = "en") -> str:

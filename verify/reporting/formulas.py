@@ -12,11 +12,11 @@ _LATEX = {"=": "=", "<=": r"\le", "<": "<", "limit": r"\sim", "rank": r"\text{ h
 _WORDS = {"=": "=", "<=": "≤", "<": "<", "limit": "~", "rank": "has rank at most"}
 
 
-def latex(expr: Any) -> str:
-    """An expression as LaTeX."""
+def latex(expr: Any, *, width: int | None = None) -> str:
+    """An expression as LaTeX; a sum of terms wider than `width` characters is broken over lines."""
     from derive.printing.latex import to_latex
 
-    return str(_limit(expr, to_latex, r"\lim_{{{} \to {}}} {}", r"\infty") or to_latex(expr))
+    return str(_limit(expr, to_latex, r"\lim_{{{} \to {}}} {}", r"\infty") or to_latex(expr, width=width))
 
 
 def text(expr: Any) -> str:
@@ -56,33 +56,55 @@ def block(lhs: Any, name: str, rhs: Any) -> str:
 
 def condition(one: Any) -> str:
     """A side condition for a page: a formula where it is data, its own words where it is not."""
-    from derive.assumptions import AtLeast, Defined, Distinct, InRange, Ordered, Positive, ZeroOne
+    from derive.assumptions import ZeroOne
 
-    if isinstance(one, InRange):
-        return rf"${latex(one.lower)} \le {latex(one.index)} \le {latex(one.upper)}$"
-    if isinstance(one, AtLeast):
-        return rf"${latex(one.size)} \ge {one.least}$"
-    if isinstance(one, Positive):
-        return f"${latex(one.expr)} > 0$"
-    if isinstance(one, Ordered):
-        return rf"${latex(one.lower)} \le {latex(one.middle)} \le {latex(one.upper)}$"
-    if isinstance(one, Distinct):
-        return rf"${latex(one.first)} \ne {latex(one.second)}$"
     if isinstance(one, ZeroOne):
         return f"every entry of `{one.array}` is 0 or 1"
-    if isinstance(one, Defined):
-        return f"${latex(one.array[one.indices])} := {latex(one.body)}$"
+    form = condition_latex(one)
     # Words may hold underscores and stars that Markdown would read as emphasis.
-    return f"`{one}`"
+    return f"`{one}`" if form is None else f"${form}$"
+
+
+def condition_latex(one: Any) -> str | None:
+    """A side condition as a formula, or None where it is words."""
+    return _condition(one, latex, r"\le", r"\ge", r"\ne")
+
+
+def condition_text(one: Any) -> str:
+    """A side condition as one line of text. (A law's parameters are written by SymPy.)"""
+    return _condition(one, text, "≤", "≥", "≠") or str(one).replace("**", "^")
+
+
+def _condition(one: Any, show: Any, at_most: str, at_least: str, differs: str) -> str | None:
+    from derive.assumptions import AtLeast, Defined, Distinct, InRange, Ordered, Positive
+
+    if isinstance(one, InRange):
+        return f"{show(one.lower)} {at_most} {show(one.index)} {at_most} {show(one.upper)}"
+    if isinstance(one, AtLeast):
+        return f"{show(one.size)} {at_least} {one.least}"
+    if isinstance(one, Positive):
+        return f"{show(one.expr)} > 0"
+    if isinstance(one, Ordered):
+        return f"{show(one.lower)} {at_most} {show(one.middle)} {at_most} {show(one.upper)}"
+    if isinstance(one, Distinct):
+        return f"{show(one.first)} {differs} {show(one.second)}"
+    if isinstance(one, Defined):
+        return f"{show(one.array[one.indices])} := {show(one.body)}"
+    return None
 
 
 def matrix_form(claim: Any) -> str | None:
+    """The right side in matrix form as a displayed formula for GitHub, or None where it has none."""
+    form = matrix_latex(claim)
+    return None if form is None else f"$$\n{form}\n$$"
+
+
+def matrix_latex(claim: Any) -> str | None:
     """The right side in matrix form, where its two free indices are the row and the column of one."""
     from derive.assumptions import InRange
-    from derive.printing.matrix_form import matrix_latex
+    from derive.printing.matrix_form import matrix_latex as printed
 
     free = [a.index for a in claim.assumptions if isinstance(a, InRange)]
     if len(free) != 2 or claim.relation != "=":
         return None
-    form = matrix_latex(claim.rhs, *free)
-    return None if form is None else f"$$\n{form}\n$$"
+    return printed(claim.rhs, *free)

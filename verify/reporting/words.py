@@ -64,6 +64,19 @@ _JAPANESE = {
     "verdict": "判定",
     "In matrix form the right side is": "右辺を行列で書くと",
     "Conditions:": "条件:",
+    "Conditions": "条件",
+    "Definitions": "定義",
+    "Symbols": "記号",
+    "Proof": "証明",
+    "Verdict": "判定",
+    "By {}{}.": "規則 {}{}。",
+    "array of shape ({})": "形 ({}) の配列",
+    "index": "添字",
+    "size, a whole number": "サイズ(0 以上の整数)",
+    "positive number": "正の数",
+    "real number": "実数",
+    "{} claims": "命題 {} 件",
+    "interrupted: {} of {} claims were done": "中断:命題 {} / {} 件まで終了",
     "Steps:": "ステップ:",
     "One step, by `{}`{}.": "1 ステップ、規則 `{}`{}。",
     "{}. by `{}`{}.": "{}. 規則 `{}`{}。",
@@ -126,6 +139,26 @@ def say(phrase: str, language: Language, *parts: object) -> str:
         return _TEXTS[phrase][language == "ja"]
     text = phrase if language == "en" else _JAPANESE[phrase]
     return text.format(*parts) if parts else text
+
+
+def reason(rule: str, language: Language) -> str:
+    """Why a rule is sound: the first paragraph of its own text, or the same in Japanese."""
+    if language == "ja":
+        from verify.reporting.rule_words import REASONS
+
+        return REASONS[rule]
+    from derive.rules import rules
+
+    return " ".join((rules()[rule].__doc__ or "").strip().split("\n\n")[0].split())
+
+
+def condition_words(condition: str, language: Language) -> str:
+    """A condition in words; one that a reader's own claim brings is said as it stands."""
+    if language == "ja":
+        from verify.reporting.rule_words import CONDITIONS
+
+        return CONDITIONS.get(condition, condition)
+    return condition
 
 
 def known(phrase: str, language: Language) -> str:
