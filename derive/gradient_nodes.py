@@ -55,6 +55,6 @@ class SelfGradient(Gradient):
 
 
 class OwnKeyGradient(SelfGradient):
-    """OwnKeyGradient(of, n, d_k, s, d_model): the same quantity, the own key being one of the n, to order 1/(n d_model)."""
+    """OwnKeyGradient(of, n, d_k, s, d_model): the same with the own key among the n, to order 1/(n d_model)."""
 
     own_key = True

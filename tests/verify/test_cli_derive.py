@@ -159,7 +159,7 @@ def test_the_latex_of_every_claim_is_a_document(family: str, language: Any) -> N
         assert words(one.title[language]) in section
         explained = set(re.findall(r"\\item\[\{\$(.*?)\$\}\]", section))
         assert set(names(one)) <= explained
-        assert "Derivative" not in section
+        assert r"\operatorname{Derivative}" not in section
         defined = [a for a in one.assumptions if isinstance(a, Defined)]
         assert section.count(":=") == len(defined)
         told = len(one.assumptions) - len(defined)

@@ -19,9 +19,7 @@ from verify.reporting.job import Job, Section
 from verify.reporting.numbers import cell, number
 from verify.reporting.pages import correctness
 from verify.reporting.plain import plain_text
-from verify.reporting.plain import plain_text
 from verify.reporting.tasks import Task, completed
-from verify.reporting.tex import latex_section
 from verify.reporting.tex import latex_section
 from verify.studies.statistics import Measured
 from verify.studies.study import Point, StudyResult, Table
