@@ -222,7 +222,7 @@ def test_outward_functions_are_outward() -> None:
 def test_labels_of_text_and_code_are_the_same() -> None:
     home = Path(compute.tier1.__file__).parent
     text = (home / "enclosure.md").read_text(encoding="utf-8")
-    tier2 = ("tier2", "tier2_scores", "tier2_backward", "slices", "row_sums")
+    tier2 = ("tier2", "tier2_scores", "tier2_backward", "tier2_products", "slices", "row_sums")
     names = ("tier1", "tier1_backward", *tier2, "table_exp", "outward", "enclosure")
     code = "".join((home / f"{name}.py").read_text(encoding="utf-8") for name in names)
     found = set(re.findall(r"\(([A-Z]\d+)\)|term\(\"([A-Z]\d+)\"", code))
