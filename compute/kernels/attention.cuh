@@ -74,7 +74,7 @@ __device__ __forceinline__ void store_rows(ST* to, const AT (&acc)[R][UP(D, TX)]
   }
 }
 
-// grid (ceil(n / BM), batch * heads). empty: 0 gives 0 for a row without keys, 1 gives NaN.
+// grid (ceil(n / BM) * batch * heads). empty: 0 gives 0 for a row without keys, 1 gives NaN.
 extern "C" __global__ void __launch_bounds__(THREADS)
 attention_forward(const ST* __restrict__ q, const ST* __restrict__ k, const ST* __restrict__ v, ST* __restrict__ o,
                   AT* __restrict__ lse, const AT* __restrict__ sink, int empty, MEANING_PARAMETERS) {
@@ -83,8 +83,10 @@ attention_forward(const ST* __restrict__ q, const ST* __restrict__ k, const ST* 
   AT* Qs = (AT*)shared_bytes;  // BM x LQ
   AT* Ks = Qs + BM * LQ;       // BN x LK, first keys, then values
   AT* Ps = Ks + BN * LK;       // BM x LP
-  const int tx = threadIdx.x % TX, ty = threadIdx.x / TX, row0 = blockIdx.x * BM;
-  const size_t head = blockIdx.y, kv_head = head / groups;
+  const int tx = threadIdx.x % TX, ty = threadIdx.x / TX;
+  const Place place = place_of_block(n, BM);
+  const int row0 = place.first;
+  const size_t head = place.head, kv_head = head / groups;
   const Meaning call = MEANING_OF(head);
   q += head * n * HD; o += head * n * HV; lse += head * n;
   k += kv_head * m * HD; v += kv_head * m * HV;
@@ -185,7 +187,7 @@ __device__ __forceinline__ void score_gradients(const AT* A, const AT* dA, const
     }
 }
 
-// dQ. grid (ceil(n / BB), batch * heads).
+// dQ. grid (ceil(n / BB) * batch * heads).
 extern "C" __global__ void __launch_bounds__(THREADS)
 attention_backward_q(const ST* __restrict__ q, const ST* __restrict__ k, const ST* __restrict__ v,
                      const ST* __restrict__ d_o, const AT* __restrict__ lse, const AT* __restrict__ delta,
@@ -198,8 +200,10 @@ attention_backward_q(const ST* __restrict__ q, const ST* __restrict__ k, const S
   AT* Vs = Ks + BB * L;
   AT* Ps = Vs + BB * LV;
   AT* Ds = Ps + BB * LP;
-  const int tx = threadIdx.x % TX, ty = threadIdx.x / TX, row0 = blockIdx.x * BB;
-  const size_t head = blockIdx.y, kv_head = head / groups;
+  const int tx = threadIdx.x % TX, ty = threadIdx.x / TX;
+  const Place place = place_of_block(n, BB);
+  const int row0 = place.first;
+  const size_t head = place.head, kv_head = head / groups;
   const Meaning call = MEANING_OF(head);
   q += head * n * HD; dq += head * n * HD; d_o += head * n * HV; lse += head * n; delta += head * n;
   k += kv_head * m * HD; v += kv_head * m * HV;
@@ -221,7 +225,7 @@ attention_backward_q(const ST* __restrict__ q, const ST* __restrict__ k, const S
   store_rows<R, HD>(dq, acc, row0, n, tx, ty);
 }
 
-// dK and dV of one key tile, summed over the query heads of its group. grid (ceil(m / BB), batch * kv_heads).
+// dK and dV of one key tile, summed over the query heads of its group. grid (ceil(m / BB) * batch * kv_heads).
 extern "C" __global__ void __launch_bounds__(THREADS)
 attention_backward_kv(const ST* __restrict__ q, const ST* __restrict__ k, const ST* __restrict__ v,
                       const ST* __restrict__ d_o, const AT* __restrict__ lse, const AT* __restrict__ delta,
@@ -234,8 +238,10 @@ attention_backward_kv(const ST* __restrict__ q, const ST* __restrict__ k, const 
   AT* Os = Qs + BB * L;
   AT* Ps = Os + BB * LV;
   AT* Ds = Ps + BB * LP;
-  const int tx = threadIdx.x % TX, ty = threadIdx.x / TX, key0 = blockIdx.x * BB;
-  const size_t kv_head = blockIdx.y;
+  const int tx = threadIdx.x % TX, ty = threadIdx.x / TX;
+  const Place place = place_of_block(m, BB);
+  const int key0 = place.first;
+  const size_t kv_head = place.head;
   k += kv_head * m * HD; v += kv_head * m * HV; dk += kv_head * m * HD; dv += kv_head * m * HV;
 
   load_rows<BB, HD, THREADS>(Ks, L, k, key0, m);

@@ -13,24 +13,30 @@ from typing import Any, Protocol
 
 import numpy as np
 
-from compute.errors import InputError
+from compute.errors import DeviceError, InputError
 from compute.kernels.sources import FAMILIES, FORMATS
 from compute.spec import Spec
 
 THREADS = 128
 NULL = np.uint64(0)
+MOST = 1 << 30
 
 
 class Backend(Protocol):
     """Where kernels run: `compute.kernels.loader.Device` or `compute.kernels.loader.Emulator`."""
 
     xp: Any
+    name: str
+    shared_limit: int  # bytes of shared memory that a block can have
 
     def function(self, family: str, fmt: str, name: str, d_k: int, d_v: int, shared: int) -> Any:
         """A kernel of a family: callable (grid, block, args, shared_mem=...)."""
 
     def build(self, source: str, name: str) -> Any:
         """A kernel of a source of its own."""
+
+    def keep(self, array: Any) -> Any:
+        """A host array where kernels can read it, on any stream."""
 
     def __hash__(self) -> int:
         """By identity: what is made once a backend (a table on its device) is kept by it."""
@@ -64,8 +70,6 @@ class Problem:
         """The kernel arguments that say how the arrays are read (MEANING_PARAMETERS of common.cuh)."""
         _, h, h_kv, n, m, d_k, _ = self.sizes
         real = FORMATS[self.format].accumulator.type
-        left, right = self.spec.window or (None, None)
-        offset = m - n if self.spec.causal == "bottom-right" else self.spec.past
         batch, head = (0, 0) if self.mask is None else (self.mask.shape[0] > 1, self.mask.shape[1] > 1)
         per_head = n * m
         return (
@@ -74,10 +78,23 @@ class Problem:
             np.int64(per_head if head else 0),
             *(np.int32(x) for x in (n, m, h, h // h_kv)),
             real(self.spec.scale_value(d_k)),
-            *(np.int32(x) for x in (self.spec.causal != "none", offset)),
-            *(np.int32(-1 if side is None else side) for side in (left, right)),
+            *(np.int32(x) for x in self.band()),
             real(self.spec.softcap or 0),
         )
+
+    def band(self) -> tuple[int, int]:
+        """(low, high): row i sees key j only if low ≤ j − i ≤ high, within −n ≤ low and high ≤ m.
+
+        Causal corner and window in one, whatever the size of a window or of `past`.
+        """
+        _, _, _, n, m, _, _ = self.sizes
+        offset = m - n if self.spec.causal == "bottom-right" else self.spec.past
+        left, right = self.spec.window or (None, None)
+        low = -n if left is None else offset - left
+        high = m if right is None else offset + right
+        if self.spec.causal != "none":
+            high = min(high, offset)
+        return min(max(low, -n), m), min(max(high, -n), m)
 
 
 def problem(xp: Any, q: Any, k: Any, v: Any, spec: Spec, mask: Any = None, sink: Any = None) -> Problem:
@@ -95,6 +112,10 @@ def problem(xp: Any, q: Any, k: Any, v: Any, spec: Spec, mask: Any = None, sink:
         raise InputError(f"q {q.shape}, k {k.shape} and v {v.shape} don't fit together")
     if min(n, k.shape[2], d_k, v.shape[3], b) == 0:
         raise InputError("kernels need at least one row, key and channel")
+    if n + k.shape[2] >= MOST:
+        raise InputError(
+            f"kernels count rows and keys by 32 bits: n + m is {n + k.shape[2]}, expected less than {MOST}"
+        )
     groups = h // k.shape[1]
     if spec.groups not in (None, groups):
         raise InputError(f"spec.groups is {spec.groups}, but h / h_kv = {groups}")
@@ -197,6 +218,14 @@ def _launch(
         raise InputError(f"kernel family {family!r} has no {name}")
     *_, d_k, d_v = p.sizes
     shared = 0 if name == "attention_delta" else shared_bytes(family, name, p.format, d_k, d_v)
+    if shared > backend.shared_limit:
+        raise DeviceError(
+            f"{name} with d_k = {d_k}, d_v = {d_v} in {p.format} needs {shared // 1024 + 1} KB of shared memory a "
+            f"block, and {backend.name} has {backend.shared_limit // 1024}: use algorithm='online'"
+        )
     function = backend.function(family, p.format, name, d_k, d_v, shared)
     rows = rows or rows_per_block(family, name)
-    function(((count + rows - 1) // rows, heads), (THREADS,), args, shared_mem=shared)
+    blocks = (count + rows - 1) // rows * heads
+    if blocks >= 1 << 31:
+        raise InputError(f"{name} would be {blocks} blocks: expected less than 2^31; call it with fewer heads")
+    function((blocks,), (THREADS,), args, shared_mem=shared)

@@ -105,7 +105,7 @@ __device__ __forceinline__ void store_rows(double* to, const double (&acc)[D / 8
   }
 }
 
-// grid (ceil(n / ROWS), batch * heads)
+// grid (ceil(n / ROWS) * batch * heads)
 extern "C" __global__ void __launch_bounds__(THREADS)
 attention_forward(const double* __restrict__ q, const double* __restrict__ k, const double* __restrict__ v,
                   double* __restrict__ o, double* __restrict__ lse, const double* __restrict__ sink, int empty,
@@ -116,8 +116,9 @@ attention_forward(const double* __restrict__ q, const double* __restrict__ k, co
   double* Ks = Qs + ROWS * LQ;
   double* Vs = Ks + COLS * LQ;
   const int lane = threadIdx.x & 31, warp = threadIdx.x >> 5, g = lane >> 2, t = lane & 3;
-  const int row0 = blockIdx.x * ROWS, mine = row0 + 16 * warp;
-  const size_t head = blockIdx.y, kv_head = head / groups;
+  const Place place = place_of_block(n, ROWS);
+  const int row0 = place.first, mine = row0 + 16 * warp;
+  const size_t head = place.head, kv_head = head / groups;
   const Meaning call = MEANING_OF(head);
   q += head * n * HD; o += head * n * HV; lse += head * n;
   k += kv_head * m * HD; v += kv_head * m * HV;
@@ -217,7 +218,7 @@ __device__ __forceinline__ void score_gradients(double (&p)[COLS / 8][4], double
     }
 }
 
-// dQ. grid (ceil(n / ROWS), batch * heads)
+// dQ. grid (ceil(n / ROWS) * batch * heads)
 extern "C" __global__ void __launch_bounds__(THREADS)
 attention_backward_q(const double* __restrict__ q, const double* __restrict__ k, const double* __restrict__ v,
                      const double* __restrict__ d_o, const double* __restrict__ lse, const double* __restrict__ delta,
@@ -229,8 +230,9 @@ attention_backward_q(const double* __restrict__ q, const double* __restrict__ k,
   double* Ks = Os + ROWS * LV;
   double* Vs = Ks + COLS * LQ;
   const int lane = threadIdx.x & 31, warp = threadIdx.x >> 5, g = lane >> 2, t = lane & 3;
-  const int row0 = blockIdx.x * ROWS, mine = row0 + 16 * warp;
-  const size_t head = blockIdx.y, kv_head = head / groups;
+  const Place place = place_of_block(n, ROWS);
+  const int row0 = place.first, mine = row0 + 16 * warp;
+  const size_t head = place.head, kv_head = head / groups;
   const Meaning call = MEANING_OF(head);
   q += head * n * HD; dq += head * n * HD; d_o += head * n * HV; lse += head * n; delta += head * n;
   k += kv_head * m * HD; v += kv_head * m * HV;
@@ -285,15 +287,16 @@ __device__ __forceinline__ void sweep_queries(const double* q, const double* d_o
   if constexpr (WANT_V) store_rows<HV>(dv + kv_head * m * HV, acc_v, mine, m, g, t);
 }
 
-// dK and dV of ROWS keys, summed over the query heads of their group. grid (ceil(m / ROWS), batch * kv_heads)
+// dK and dV of ROWS keys, summed over the query heads of their group. grid (ceil(m / ROWS) * batch * kv_heads)
 extern "C" __global__ void __launch_bounds__(THREADS)
 attention_backward_kv(const double* __restrict__ q, const double* __restrict__ k, const double* __restrict__ v,
                       const double* __restrict__ d_o, const double* __restrict__ lse, const double* __restrict__ delta,
                       double* __restrict__ dk, double* __restrict__ dv, MEANING_PARAMETERS) {
   extern __shared__ __align__(16) unsigned char shared_bytes[];
   double* Ks = (double*)shared_bytes;
-  const int key0 = blockIdx.x * ROWS;
-  const size_t kv_head = blockIdx.y;
+  const Place place = place_of_block(m, ROWS);
+  const int key0 = place.first;
+  const size_t kv_head = place.head;
   load_rows<ROWS, HD, THREADS>(Ks, LQ, k + kv_head * m * HD, key0, m);
   load_rows<ROWS, HV, THREADS>(Ks + ROWS * LQ, HV + 4, v + kv_head * m * HV, key0, m);
 #if HD + HV <= 128

@@ -139,5 +139,5 @@ def _differs(problem: Problem) -> bool:
 def _family(backend: Backend, call: attention.Problem) -> str:
     *_, d_k, d_v = call.sizes
     capable = getattr(backend, "capability", (9, 0)) >= (9, 0)
-    fits = attention.shared_bytes("mma", "attention_backward_q", "float64", d_k, d_v) <= 227 * 1024
+    fits = attention.shared_bytes("mma", "attention_backward_q", "float64", d_k, d_v) <= backend.shared_limit
     return "mma" if call.format == "float64" and capable and fits and d_k % 8 == 0 and d_v % 8 == 0 else "simt"

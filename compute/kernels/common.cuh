@@ -36,44 +36,44 @@ __device__ __forceinline__ bool is_masked(double p) { return __double_as_longlon
 
 template <class T> __device__ __forceinline__ bool not_finite(T x) { return !(x - x == (T)0); }
 
-// How the arrays of one call are read; filled from the kernel's arguments.
+// The head and the first row (or key) of this block: heads lie one after another along grid.x, since grid.y ends at
+// 65535. grid.x = heads * ceil(count / tile).
+struct Place { size_t head; int first; };
+__device__ __forceinline__ Place place_of_block(int count, int tile) {
+  const unsigned tiles = UP((unsigned)count, (unsigned)tile);
+  return Place{blockIdx.x / tiles, (int)(blockIdx.x % tiles) * tile};
+}
+
+// How the arrays of one call are read; filled from the kernel's arguments. Causal corner and window are one band of
+// diagonals; the caller brings -n <= low, high <= m and n + m < 2^31, so that no sum below leaves 32 bits.
 struct Meaning {
   int n, m;                // rows (queries), keys
-  int causal, offset;      // row i sees key j only if j <= i + offset
-  int left, right;         // window around i + offset, inclusive; negative: unlimited
+  int low, high;           // row i sees key j only if low <= j - i <= high
   AT scale, softcap;       // softcap 0: none
   const unsigned char* mask;  // n x m, 1: this key takes part; null: all do
 
   __device__ __forceinline__ bool sees(int i, int j) const {
-    const int center = i + offset;
+    const int gap = j - i;
     if (i >= n || j >= m) return false;
-    if (causal && j > center) return false;
-    if (left >= 0 && j < center - left) return false;
-    if (right >= 0 && j > center + right) return false;
+    if (gap > high || gap < low) return false;
     return mask == nullptr || mask[(size_t)i * m + j] != 0;
   }
-  // First and one-past-last key that rows [row0, row1) can see, by causal corner and window alone.
+  // First and one-past-last key that rows [row0, row1) can see, by the band alone.
   __device__ __forceinline__ int first_key(int row0) const {
-    if (left < 0) return 0;
-    const int first = row0 + offset - left;
+    const int first = row0 + low;
     return first < 0 ? 0 : (first < m ? first : m);
   }
   __device__ __forceinline__ int end_key(int row1) const {
-    int end = m;
-    if (causal && row1 + offset < end) end = row1 + offset;
-    if (right >= 0 && row1 + offset + right < end) end = row1 + offset + right;
-    return end < 0 ? 0 : end;
+    const int end = row1 + high;
+    return end < 0 ? 0 : (end < m ? end : m);
   }
   // The same seen from keys [key0, key1): which rows can see any of them.
   __device__ __forceinline__ int first_row(int key0) const {
-    int first = 0;
-    if (causal && key0 - offset > first) first = key0 - offset;
-    if (right >= 0 && key0 - offset - right > first) first = key0 - offset - right;
-    return first < n ? first : n;
+    const int first = key0 - high;
+    return first < 0 ? 0 : (first < n ? first : n);
   }
   __device__ __forceinline__ int end_row(int key1) const {
-    if (left < 0) return n;
-    const int end = key1 - offset + left;
+    const int end = key1 - low;
     return end < 0 ? 0 : (end < n ? end : n);
   }
   // Score after scale and softcap; `slope` is its derivative by q.k.
@@ -89,14 +89,13 @@ struct Meaning {
 
 #define MEANING_PARAMETERS                                                                        \
   const unsigned char *__restrict__ mask, long long mask_batch, long long mask_head, int n, int m, \
-      int heads, int groups, AT scale, int causal, int offset, int left, int right, AT softcap
+      int heads, int groups, AT scale, int low, int high, AT softcap
 
-#define MEANING_ARGUMENTS \
-  mask, mask_batch, mask_head, n, m, heads, groups, scale, causal, offset, left, right, softcap
+#define MEANING_ARGUMENTS mask, mask_batch, mask_head, n, m, heads, groups, scale, low, high, softcap
 
 #define MEANING_OF(head_index)                                                                     \
   Meaning {                                                                                        \
-    n, m, causal, offset, left, right, scale, softcap,                                             \
+    n, m, low, high, scale, softcap,                                                               \
         mask == nullptr ? nullptr                                                                  \
                         : mask + ((head_index) / heads) * mask_batch + ((head_index) % heads) * mask_head \
   }

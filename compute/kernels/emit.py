@@ -16,6 +16,7 @@ from typing import Any
 
 import numpy as np
 
+from compute.arrays import home, is_float, library, widened
 from compute.errors import InputError
 from compute.kernels.attention import Backend
 from compute.kernels.sources import FORMATS
@@ -219,6 +220,13 @@ def emit(tree: Tree, fmt: str = "float64", *, elementwise: bool = False) -> str:
     )
 
 
+def _of_type(value: Any, dtype: Any) -> Any:
+    """An array in the kernel's type; to float64 exactly, where CuPy's own conversion would flush subnormal numbers."""
+    if dtype == np.float64 and library(value) is not None and is_float(value.dtype):
+        return widened(value)
+    return value if getattr(value, "dtype", None) == dtype else home(value).asarray(value, dtype=dtype)
+
+
 class Formula:
     """A compiled operation tree on a backend that can build source: call it with arrays and numbers by name."""
 
@@ -237,7 +245,7 @@ class Formula:
         for entry in self.tree.inputs:
             value = given[entry.name]
             if entry.axes or self.elementwise:
-                array = xp.ascontiguousarray(value, dtype=dtype)
+                array = xp.ascontiguousarray(_of_type(value, dtype))
                 for axis, length in zip(entry.axes, array.shape, strict=not self.elementwise):
                     if sizes.setdefault(axis, int(length)) != length:
                         raise InputError(f"{entry.name} has {axis}={length}, another array has {axis}={sizes[axis]}")

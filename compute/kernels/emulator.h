@@ -275,16 +275,16 @@ inline uint16_t to_half(float x) {
 
 }  // namespace emulator
 
-struct __half {
+struct binary16 {
   uint16_t bits = 0;
-  __half() = default;
-  explicit __half(float x) : bits(emulator::to_half(x)) {}
+  binary16() = default;
+  explicit binary16(float x) : bits(emulator::to_half(x)) {}
   operator float() const { return emulator::from_half(bits); }
 };
-struct __nv_bfloat16 {
+struct bfloat16 {
   uint16_t bits = 0;
-  __nv_bfloat16() = default;
-  explicit __nv_bfloat16(float x) : bits(emulator::to_bfloat16(x)) {}
+  bfloat16() = default;
+  explicit bfloat16(float x) : bits(emulator::to_bfloat16(x)) {}
   operator float() const { return emulator::float_of(uint32_t(bits) << 16); }
 };
 

@@ -27,6 +27,7 @@ class Emulator:
 
     def __init__(self, schedule: str = "in order", flags: Sequence[str] = ("-O1", "-ffp-contract=off")) -> None:
         self.xp: Any = np
+        self.name, self.shared_limit = "the emulator", 227 * 1024
         self.schedule, self.flags = schedule, tuple(flags)
         self.edit: dict[str, str] = {}  # text replacements made in a source before it is compiled (planted faults)
         self._modules: dict[Any, EmulatedModule] = {}
@@ -34,13 +35,16 @@ class Emulator:
     def function(self, family: str, fmt: str, name: str, d_k: int = 64, d_v: int = 64, shared: int = 0) -> Any:
         key = (family, fmt, d_k, d_v)
         if key not in self._modules:
-            code = sources.text(family, fmt, emulated=True)
+            code = sources.text(family, fmt)
             for old, new in self.edit.items():
                 assert old in code, f"nothing to edit: {old!r}"
                 code = code.replace(old, new)
             names = sources.defines(fmt, d_k, d_v)
             self._modules[key] = EmulatedModule(code, names, flags=self.flags, schedule=self.schedule)
         return self._modules[key].get_function(name)
+
+    def keep(self, array: Any) -> Any:
+        return array
 
     def build(self, source: str, name: str) -> Any:
         return EmulatedModule(source, flags=self.flags, schedule=self.schedule).get_function(name)
@@ -55,6 +59,7 @@ class Device:
         properties = self.xp.cuda.runtime.getDeviceProperties(self.number)
         self.name = properties["name"].decode()
         self.capability = (int(properties["major"]), int(properties["minor"]))
+        self.shared_limit = int(properties["sharedMemPerBlockOptin"])
         self._functions: dict[Any, Any] = {}
         self._modules: dict[Any, Any] = {}
 
@@ -78,6 +83,12 @@ class Device:
 
     def build(self, source: str, name: str) -> Any:
         return self._load(source, ()).get_function(name)
+
+    def keep(self, array: Any) -> Any:
+        """A host array on the device, there for kernels of any stream once this returns."""
+        kept = self.xp.asarray(array)
+        self.xp.cuda.get_current_stream().synchronize()
+        return kept
 
     def _load(self, code: str, defines: tuple[str, ...]) -> Any:
         arch = f"sm_{self.capability[0]}{self.capability[1]}"
@@ -130,17 +141,14 @@ def compile_cubin(code: str, defines: tuple[str, ...], arch: str) -> Cubin:
     """
     try:
         from cuda.core import Program, ProgramOptions
-        from cuda.pathfinder import find_nvidia_header_directory
     except ImportError as error:
         raise NotInstalled(
             "compiling CUDA kernels needs cuda-core and NVRTC: pip install 'attnproof[cuda13]'"
         ) from error
-    headers = find_nvidia_header_directory("cudart")
     options = ProgramOptions(
         std="c++17",
         arch=arch,
         define_macro=list(defines) or None,
-        include_path=[headers] if headers else None,
         ptxas_options="-v",
         ftz=False,
         prec_div=True,

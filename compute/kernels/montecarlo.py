@@ -47,10 +47,12 @@ def softmax_statistics(
 ) -> Any:
     """Statistics of softmax(sigma · z) for n independent normals z: array (replicates, 7), columns STATISTICS.
 
-    Row r is the row of stream replicate first + r. Raises InputError when n is not a multiple of 8.
+    Row r is the row of stream replicate first + r. Raises InputError when n is not a multiple of 8, or no row is asked.
     """
     if n <= 0 or n % 8:
         raise InputError(f"n is {n}: the kernel draws eight normals at a time; expected a positive multiple of 8")
+    if replicates < 1:
+        raise InputError(f"replicates is {replicates}: expected at least 1")
     real = FORMATS[fmt].dtype
     out = backend.xp.full((replicates, len(STATISTICS)), np.nan, real)
     function = backend.function("montecarlo", fmt, "softmax_statistics", 64, 64, 0)

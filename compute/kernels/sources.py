@@ -25,7 +25,6 @@ class Format:
     name: str
     storage: str  # C++ type in memory
     arithmetic: str  # C++ type of the arithmetic
-    header: str | None = None  # CUDA's header that defines the storage type
 
     @property
     def dtype(self) -> np.dtype[Any]:
@@ -46,8 +45,8 @@ FORMATS = {
     for f in (
         Format("float64", "double", "double"),
         Format("float32", "float", "float"),
-        Format("float16", "__half", "float", "cuda_fp16.h"),
-        Format("bfloat16", "__nv_bfloat16", "float", "cuda_bf16.h"),
+        Format("float16", "binary16", "float"),
+        Format("bfloat16", "bfloat16", "float"),
     )
 }
 
@@ -72,7 +71,7 @@ _ATTENTION = ("attention_forward", "attention_delta", "attention_backward_q", "a
 FAMILIES = {
     f.name: f
     for f in (
-        Family("simt", ("common.cuh", "delta.cuh", "attention.cuh"), tuple(FORMATS), (8, 0), _ATTENTION),
+        Family("simt", ("half.cuh", "common.cuh", "delta.cuh", "attention.cuh"), tuple(FORMATS), (8, 0), _ATTENTION),
         Family(
             "mma", ("common.cuh", "delta.cuh", "mma_f64.cuh", "attention_f64.cuh"), ("float64",), (9, 0), _ATTENTION
         ),
@@ -88,15 +87,12 @@ FAMILIES = {
 }
 
 
-def text(family: str, fmt: str, *, emulated: bool = False) -> str:
-    """The source of a family for one format, headers of CUDA's included unless it is for the emulator."""
+def text(family: str, fmt: str) -> str:
+    """The source of a family for one format: all of it, no header of CUDA's is included."""
     kind = FAMILIES[family]
     if fmt not in kind.formats:
         raise InputError(f"kernel family {family!r} has no format {fmt!r}: it has {', '.join(kind.formats)}")
-    header = FORMATS[fmt].header
-    parts = [f"#include <{header}>\n"] if header and not emulated else []
-    parts += [(HERE / name).read_text(encoding="utf-8") for name in kind.files]
-    return "\n".join(parts)
+    return "\n".join((HERE / name).read_text(encoding="utf-8") for name in kind.files)
 
 
 def defines(fmt: str, d_k: int = 64, d_v: int | None = None) -> tuple[str, ...]:

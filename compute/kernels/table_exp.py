@@ -111,4 +111,4 @@ def _launch(
 @cache
 def _table(backend: Backend) -> Any:
     """(153601, 2): heads beside tails, once a backend and so once a device."""
-    return backend.xp.asarray(np.stack(table_exp.table(), axis=1))
+    return backend.keep(np.stack(table_exp.table(), axis=1))

@@ -169,7 +169,12 @@ def module() -> types.ModuleType:
     runtime = types.SimpleNamespace(
         CUDARuntimeError=CUDARuntimeError,
         getDeviceCount=lambda: 2,
-        getDeviceProperties=lambda number: {"name": b"stand-in", "major": 9, "minor": 0},
+        getDeviceProperties=lambda number: {
+            "name": b"stand-in",
+            "major": 9,
+            "minor": 0,
+            "sharedMemPerBlockOptin": 232448,
+        },
         runtimeGetVersion=lambda: 0,
         driverGetVersion=lambda: 0,
     )
@@ -225,9 +230,13 @@ class Kernels:
 
         self.xp: Any = cupy
         self.emulator = Emulator()
+        self.name, self.shared_limit = self.emulator.name, self.emulator.shared_limit
 
     def function(self, *args: Any) -> Any:
         return self._lifted(self.emulator.function(*args))
+
+    def keep(self, array: Any) -> Any:
+        return self.xp.asarray(array)
 
     def build(self, source: str, name: str) -> Any:
         return self._lifted(self.emulator.build(source, name))

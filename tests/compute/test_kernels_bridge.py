@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from compute.errors import DeviceError, InputError, NotInstalled
-from compute.kernels import bridge
+from compute.kernels import attention, bridge
 from compute.kernels.emulator import compiler
 from compute.kernels.loader import Emulator
 from compute.meaning import resolve
@@ -86,3 +86,87 @@ def test_rope_is_refused() -> None:
 def test_numpy_arrays_need_a_backend() -> None:
     with pytest.raises(DeviceError, match="expected CuPy arrays"):
         bridge.forward(build({}))
+
+
+WIDE = {
+    "no limit in words": {"window": (2**31 - 1, 2**31 - 1)},
+    "beyond 32 bits": {"window": (2**40, 2**33)},
+    "to the left only": {"window": (2**31 - 1, 0), "causal": "bottom-right"},
+    "all keys are past": {"causal": "top-left", "past": 2**40},
+    "a window that left all keys behind": {"causal": "top-left", "past": 2**40, "window": (2**39, None)},
+    "a window that reaches back": {"causal": "top-left", "past": 40, "window": (38, None)},
+    "the right side alone": {"window": (None, 3)},
+    "the left side alone": {"window": (2, None), "causal": "bottom-right"},
+    "behind the diagonal": {"window": (None, 0), "past": 5},
+}
+
+
+@pytest.mark.parametrize("name", WIDE)
+@pytest.mark.parametrize("family", ["simt", "mma"])
+def test_windows_of_any_size(name: str, family: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    problem = build({"spec": Spec(**WIDE[name])})
+    monkeypatch.setattr(bridge, "_family", lambda *_: family)
+    out, lse = bridge.forward(problem, BACKEND)
+    want, want_lse = plain_forward(problem.whole(), shifted=True)
+    np.testing.assert_allclose(out, want, rtol=0, atol=200 * 2.0**-53 * np.abs(problem.v).max())
+    np.testing.assert_allclose(lse, want_lse, rtol=200 * 2.0**-53, atol=200 * 2.0**-53)
+    grad = np.random.default_rng(2).standard_normal(out.shape)
+    got = bridge.backward(problem, grad, None, out, lse, BACKEND)
+    exact = plain_backward(problem.whole(), grad, None, shifted=True)
+    np.testing.assert_allclose(got["dq"], exact.dq, rtol=0, atol=1e-12 * max(1.0, np.abs(exact.dq).max()))
+    keys = np.asarray(exact.dk).reshape(2, 2, 2, *got["dk"].shape[-2:]).sum(2)
+    np.testing.assert_allclose(got["dk"], keys, rtol=0, atol=1e-12 * max(1.0, np.abs(keys).max()))
+
+
+class Recorder:
+    """A backend that launches nothing and keeps what it was asked to."""
+
+    xp, name, shared_limit, capability = np, "a recorder", 227 * 1024, (9, 0)
+
+    def __init__(self) -> None:
+        self.grids: list[tuple[int, ...]] = []
+
+    def function(self, *_: Any) -> Any:
+        return lambda grid, block, args, shared_mem=0: self.grids.append(grid)
+
+    build = function
+
+    def keep(self, array: Any) -> Any:
+        return array
+
+
+@pytest.mark.parametrize("family", ["simt", "mma"])
+def test_grids_stay_within_the_limits_of_a_device(family: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """More heads than grid.y can count (65535), as a long batch of short rows has."""
+    q = np.zeros((70_000, 2, 3, 8))
+    problem = resolve(q, q, q, Spec())
+    monkeypatch.setattr(bridge, "_family", lambda *_: family)
+    recorder = Recorder()
+    out, lse = bridge.forward(problem, recorder)
+    bridge.backward(problem, q, None, out, lse, recorder)
+    assert len(recorder.grids) == 4
+    for grid in recorder.grids:
+        assert grid[0] < 2**31
+        assert all(side <= 65535 for side in grid[1:])
+        assert np.prod(grid) == 140_000
+
+
+def test_what_32_bits_cannot_count_is_refused() -> None:
+    q = np.broadcast_to(np.zeros(1), (1, 1, 1 << 29, 8))
+    with pytest.raises(InputError, match="32 bits"):
+        attention.problem(np, q, q, q, Spec())
+    p = attention.problem(np, *(np.zeros((1, 1, 3, 8)),) * 3, Spec())
+    with pytest.raises(InputError, match="blocks: expected less than 2"):
+        attention._launch(Recorder(), p, "simt", "attention_forward", 1 << 20, 1 << 17, ())
+
+
+@pytest.mark.parametrize(("limit", "d", "fits"), [(227, 128, True), (99, 128, False), (227, 512, False)])
+def test_heads_too_large_for_a_device_are_named(limit: int, d: int, fits: bool) -> None:
+    recorder = Recorder()
+    recorder.shared_limit = limit * 1024
+    problem = resolve(*(np.zeros((1, 2, 5, d)),) * 3, Spec())
+    if fits:
+        bridge.forward(problem, recorder)
+        return
+    with pytest.raises(DeviceError, match=f"d_k = {d}.* and a recorder has {limit}: use algorithm='online'"):
+        bridge.forward(problem, recorder)

@@ -126,3 +126,5 @@ def test_bad_input() -> None:
         montecarlo.normals(BACKEND, KEY, 0, 12)
     with pytest.raises(InputError, match="multiple of 8"):
         montecarlo.softmax_statistics(BACKEND, KEY, 9, 1.0, 1)
+    with pytest.raises(InputError, match="at least 1"):
+        montecarlo.softmax_statistics(BACKEND, KEY, 8, 1.0, 0)

@@ -144,7 +144,7 @@ def negative_control(machine: Machine, record: Record) -> None:
     """A kernel that forgets to rescale its accumulator must fail the comparison that the others pass."""
     from compute.kernels import sources
 
-    right = sources.text("simt", "float32", emulated=not machine.cuda)
+    right = sources.text("simt", "float32")
     wrong = right.replace("++c) acc[i][c] *= shrink;", "++c) acc[i][c] *= 1;")
     assert wrong != right, "the planted fault is not in the source any more"
     macros = "".join(f"#define {d.replace('=', ' ')}\n" for d in sources.defines("float32", 64))
@@ -152,12 +152,16 @@ def negative_control(machine: Machine, record: Record) -> None:
 
     class Broken:
         xp = machine.xp
+        name, shared_limit = "a broken kernel", machine.backend.shared_limit
 
         def function(self, *_: Any) -> Any:
             return broken
 
         def build(self, *_: Any) -> Any:
             return broken
+
+        def keep(self, array: Any) -> Any:
+            return machine.backend.keep(array)
 
     rng = np.random.default_rng(1)
     q, k, v = (machine.draw(rng, (1, 1, 130, 64), np.float32) for _ in range(3))
