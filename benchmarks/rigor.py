@@ -26,6 +26,7 @@ from compute.tier1 import Settings
 from tests.compute import lowprec
 from tests.compute.cases import shares
 from tests.compute.families import FAMILIES, shapes, wild_case
+from tests.compute.gradient_attack import attack
 
 
 def enclosures(inputs: int, seed: int) -> dict[str, object]:
@@ -174,8 +175,17 @@ def main() -> int:
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--json", metavar="FILE")
     args = parser.parse_args()
+    emulated = attack(args.entries, args.seed)
+    for line in emulated.violations:
+        print(f"VIOLATION emulated backward: {line}", flush=True)
     result = {
         "tolerances": tolerances(args.entries, args.seed),
+        "tolerances of emulated gradients": {
+            "entries": emulated.checks,
+            "violations": len(emulated.violations),
+            "overflow_predicted": emulated.predicted,
+            "largest_share": emulated.shares,
+        },
         "tolerances of gradients": gradient_tolerances(args.entries // 2, args.seed),
         "enclosures": enclosures(args.inputs, args.seed),
     }

@@ -34,6 +34,8 @@ if TYPE_CHECKING:
     from compute.certificate import Certificate as Certificate
     from compute.certificate import certify as certify
     from compute.emulate import emulated_attention as emulated_attention
+    from compute.emulate_backward import EmulatedGradients as EmulatedGradients
+    from compute.emulate_backward import emulated_attention_backward as emulated_attention_backward
     from compute.enclosure import Enclosure as Enclosure
     from compute.formats import round_to as round_to
     from compute.functions import function_from as function_from
@@ -67,6 +69,8 @@ _HOMES = {
     "swap_heads": "compute.layouts",
     "round_to": "compute.formats",
     "emulated_attention": "compute.emulate",
+    "emulated_attention_backward": "compute.emulate_backward",
+    "EmulatedGradients": "compute.emulate_backward",
     "function_from": "compute.functions",
     "attention": "compute.calls",
     "attention_backward": "compute.calls",

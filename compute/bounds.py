@@ -9,18 +9,19 @@ adversary exceeds them.
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
 
 from compute import expected_gradients, worst_gradients
+from compute.arrays import namespace
 from compute.errors import InputError
 from compute.expected import expected
 from compute.expected import total as quadratic
 from compute.heads import F64, Heads, exact64, split
-from compute.roundings import Algorithm, Eager, Flash, limits
+from compute.roundings import Algorithm, Eager, Flash, limits, usual
 from compute.spec import Spec
 from compute.worst_case import forward
 
@@ -38,7 +39,8 @@ class Tolerance:
     the rounding they come from: "scores", "exp", "cast" (of the weights), "sums", "output", "underflow". overflow:
     "overflow predicted": a stored value may exceed its format there, or a normaliser vanish, so that no finite
     tolerance holds. gradients: tolerances of "dq", "dk", "dv", where grad_output was given; their sources are
-    "weights", "delta" (the sum of grad_output times output), "cast", "sums", "output".
+    "weights", "delta" (the sum of grad_output times output), "cast", "sums", "output". chosen: why this algorithm,
+    where none was declared.
     """
 
     total: F64
@@ -47,6 +49,7 @@ class Tolerance:
     algorithm: Algorithm
     kind: Kind
     gradients: dict[str, Tolerance] = field(default_factory=dict)
+    chosen: str = ""
 
     def allows(self, got: Any, value: Any, radius: Any = 0.0) -> NDArray[np.bool_]:
         """Where `got` may come from the declared algorithm, if the exact value lies within `radius` of `value`.
@@ -69,6 +72,8 @@ class Tolerance:
     def text(self) -> str:
         """A few lines for people: size of the tolerance and what it is made of."""
         lines = [f"{self.kind} tolerance of {self.algorithm}"]
+        if self.chosen:
+            lines.append(f"the algorithm: {self.chosen}")
         finite = np.isfinite(self.total) & ~self.overflow
         if self.overflow.any():
             lines.append(f"overflow predicted in {int(self.overflow.sum())} of {self.overflow.size} elements")
@@ -90,19 +95,24 @@ def tolerance(
     kind: Kind = "worst",
     *,
     grad_output: Any = None,
-    **arrays: Any,
+    mask: Any = None,
+    bias: Any = None,
+    sink: Any = None,
+    alibi_slopes: Any = None,
+    key_lengths: Any = None,
 ) -> Tolerance:
     """How far the declared algorithm's output may be from exact attention, per element.
 
     q (…, h, n, d_k), k (…, h_kv, m, d_k), v (…, h_kv, m, d_v), or 2-D, exact as given (round them to the input format
-    first); mask, bias, sink, alibi_slopes and key_lengths as in compute.attention, by name. algorithm: Flash(...) or
-    Eager(...), by default Flash() in float32.
+    first; CuPy arrays are moved, the result is NumPy's); mask, bias, sink, alibi_slopes and key_lengths as in
+    compute.attention, grad_output of the output's shape. algorithm: Flash(...) or Eager(...); None: Flash in the
+    formats of q, k and v (compute.roundings.usual), said in the result's text.
     Source of the method: compute/bounds.md, with the any-order dot-product bound of Jeannerod and Rump (2013).
 
     kind: "worst" is proved; "expected" is the root mean square of a model of random roundings (its sources add up in
     quadrature); "probable" is that times √(2 ln(2N/0.001)) for N elements: exceeded by an adversary, hardly by chance.
 
-    Raises InputError for shapes that don't fit, and for an unknown kind.
+    Raises InputError for shapes that don't fit, for an unknown kind, and for formats without an algorithm.
 
     >>> import numpy as np
     >>> q = k = v = np.eye(2)
@@ -110,12 +120,20 @@ def tolerance(
     >>> bool((t.total < 1e-3).all()), t.dominant()
     (True, 'cast')
     """
-    algorithm = Flash() if algorithm is None else algorithm
-    if not isinstance(algorithm, (Flash, Eager)):
+    if algorithm is not None and not isinstance(algorithm, (Flash, Eager)):
         raise InputError(f"algorithm is {algorithm!r}: expected Flash(...) or Eager(...)")
-    if kind not in ("worst", "expected", "probable"):
+    if not isinstance(kind, str) or kind not in ("worst", "expected", "probable"):
         raise InputError(f"kind is {kind!r}: expected 'worst', 'expected' or 'probable'")
-    heads = split(q, k, v, spec, **arrays)
+    if spec is not None and not isinstance(spec, Spec):
+        raise InputError(f"spec is a {type(spec).__name__}: expected a compute.Spec, or None")
+    heads = split(
+        q, k, v, spec, mask=mask, bias=bias, sink=sink, alibi_slopes=alibi_slopes, key_lengths=key_lengths
+    )  # fmt: skip
+    if heads.problem.xp is not np:
+        heads = Heads(replace(heads.problem, xp=np), tuple(head.host for head in heads), heads.shape)
+    chosen = ""
+    if algorithm is None:
+        algorithm, chosen = usual(*(str(x.dtype) for x in (q, k, v)))
     parts, flags = [], []
     for head in heads:
         got, flag = forward(head, algorithm) if kind == "worst" else expected(head, algorithm)
@@ -129,7 +147,7 @@ def tolerance(
     total = np.where(overflow, np.inf, whole)
     sources = {name: heads.join([getattr(p, name) for p in parts], axes) for name in names}
     gradients = {} if grad_output is None else _gradients(heads, algorithm, grad_output, kind)
-    return Tolerance(total, sources, overflow, algorithm, kind, gradients)
+    return Tolerance(total, sources, overflow, algorithm, kind, gradients, chosen)
 
 
 def _factor(kind: Kind, size: int) -> float:
@@ -141,9 +159,12 @@ def _gradients(heads: Heads, algorithm: Algorithm, grad_output: Any, kind: Kind)
     problem = heads.problem
     n, m, d, d_v = problem.n, problem.m, problem.q.shape[-1], problem.v.shape[-1]
     shape = (*heads.shape, n, d_v)
-    if tuple(np.shape(grad_output)) != shape:
-        raise InputError(f"grad_output has shape {np.shape(grad_output)}: expected the output's, {shape}")
-    grad = exact64(np.asarray(grad_output), "grad_output").reshape(len(heads), n, d_v)
+    xp = namespace(grad_output=grad_output)
+    if tuple(grad_output.shape) != shape:
+        raise InputError(f"grad_output has shape {tuple(grad_output.shape)}: expected the output's, {shape}")
+    grad = exact64(grad_output if xp is np else xp.asnumpy(grad_output), "grad_output").reshape(len(heads), n, d_v)
+    if not np.isfinite(grad).all():
+        raise InputError("grad_output has NaN or infinite values: expected finite numbers")
     model = worst_gradients.gradients if kind == "worst" else expected_gradients.gradients
     found = [model(head, algorithm, g) for head, g in zip(heads, grad, strict=True)]
     out = {}

@@ -2,7 +2,8 @@
 
 Guarantees: each rounding that the declaration names happens where it says, and no other but those of `accumulate`;
 masks, bias, softcap, sink and the rest are read by compute.meaning, as in compute.attention.
-Does not: reproduce one device's bits (its order of summation and its exp are its own).
+Does not: reproduce one device's bits (its order of summation and its exp are its own). The backward pass is
+compute.emulate_backward.
 
 Sources: Dao et al. 2022, algorithm 1 (Flash); Vaswani et al. 2017, equation (1) (Eager).
 """
@@ -14,12 +15,12 @@ from typing import Any
 
 import numpy as np
 
-from compute.arrays import Array
+from compute.arrays import Array, is_float, namespace
 from compute.errors import InputError
 from compute.formats import in_order, product, round_to
 from compute.meaning import ALL, Part, Problem, resolve
 from compute.plain import fill_empty
-from compute.roundings import Eager, Flash, limits
+from compute.roundings import Eager, Flash, limits, usual
 from compute.select import clean, finite, leaks
 from compute.spec import Spec
 
@@ -44,6 +45,7 @@ def emulated_attention(
     """Attention as `algorithm` would round it; arrays and other arguments as in compute.attention.
 
     q, k, v are float32 or float64 arrays. storage: format that they are rounded to first (None: taken as they are).
+    algorithm: None is Flash in the format of storage, or of q, k and v (compute.roundings.usual).
     descale: what the stored q, k, v are to be multiplied by (scaled fp8): the first two join the scale, the third the
     output. The results are float64 arrays that hold numbers of the algorithm's output format (lse: of `accumulate`).
 
@@ -55,11 +57,7 @@ def emulated_attention(
     >>> emulated_attention(q, k, v, algorithm=Flash(weights="bf16", accumulate="bf16", output="bf16")).tolist()
     [[1.0]]
     """
-    algorithm = Flash() if algorithm is None else algorithm
-    if not isinstance(algorithm, (Flash, Eager)):
-        raise InputError(f"algorithm is {algorithm!r}: expected Flash(...) or Eager(...)")
-    if storage is not None:
-        q, k, v = (round_to(x, storage, saturate=storage.endswith(("m3", "m2", "m3fn"))) for x in (q, k, v))
+    q, k, v, algorithm = declared(q, k, v, algorithm, storage)
     problem = resolve(
         q,
         k,
@@ -77,9 +75,31 @@ def emulated_attention(
     lse = xp.empty((*problem.batch, problem.h, problem.n))
     with np.errstate(all="ignore"):
         for part in problem.heads():
-            out[(*part.batch, part.head)], lse[(*part.batch, part.head)] = _Head(part, algorithm, descale).run()
+            out[(*part.batch, part.head)], lse[(*part.batch, part.head)] = HeadRun(part, algorithm, descale).run()
     lse = lse / math.log(spec.lse_base)
     return _ranked(problem, out, lse, return_lse)
+
+
+def declared(
+    q: Array, k: Array, v: Array, algorithm: Flash | Eager | None, storage: str | None
+) -> tuple[Array, Array, Array, Flash | Eager]:
+    """q, k, v in their storage format, and the algorithm that runs. Raises InputError for what is neither."""
+    if algorithm is not None and not isinstance(algorithm, (Flash, Eager)):
+        raise InputError(f"algorithm is {algorithm!r}: expected Flash(...) or Eager(...)")
+    namespace(q=q, k=k, v=v)
+    for name, x in (("q", q), ("k", k), ("v", v)):
+        if not is_float(x.dtype):
+            raise InputError(f"{name} has dtype {x.dtype}: expected float32 or float64, which hold every other format")
+    if storage is not None:
+        q, k, v = (stored(x, storage) for x in (q, k, v))
+    if algorithm is None:
+        algorithm, _ = usual(*(str(x.dtype) if storage is None else storage for x in (q, k, v)))
+    return q, k, v, algorithm
+
+
+def stored(x: Array, name: str) -> Array:
+    """x in a storage format; fp8 saturates, as its conversions do."""
+    return round_to(x, name, saturate=limits(name).name.startswith("float8"))
 
 
 def _ranked(problem: Problem, out: Array, lse: Array, return_lse: bool) -> Any:
@@ -88,7 +108,7 @@ def _ranked(problem: Problem, out: Array, lse: Array, return_lse: bool) -> Any:
     return (out, lse) if return_lse else out
 
 
-class _Head:
+class HeadRun:
     """One head. Arrays are float64 for a float64 accumulator, else float32; every result passes `keep`."""
 
     def __init__(self, part: Part, algorithm: Flash | Eager, descale: tuple[float, float, float]) -> None:
@@ -98,7 +118,14 @@ class _Head:
         self.tau = self.number(part.scale * descale[0] * descale[1])
         self.descale = self.number(descale[2])
         self.leaks: Any = 0.0
+        self.kept: tuple[Any, ...] = ()  # what the backward pass of Eager reads: P, P after dropout, allowed, slope
         self.sink = -math.inf if part.sink is None else float(part.sink)
+        self.root = self.number(math.sqrt(abs(float(self.tau))))
+        bare = part.softcap is None and part.bias(ALL, slice(0, 0)) is None and algorithm.scale_on == "scores"
+        # exp2 of one multiply-add of the raw score, where nothing stands between the product and the exponent
+        self.plain = isinstance(algorithm, Flash) and algorithm.base2 and bare
+        if self.plain and float(self.tau) <= 0:
+            raise InputError("base2 with a scale of 0 or less: the running maximum is of unscaled scores")
 
     # -- arithmetic -------------------------------------------------------------------------------------------------
 
@@ -125,16 +152,22 @@ class _Head:
 
     # -- scores -----------------------------------------------------------------------------------------------------
 
-    def scores(self, cols: slice, scaled: bool = True) -> tuple[Array, Array | None]:
-        """(logits with −inf where not allowed, allowed) of all rows; the scale left out where `scaled` is False."""
+    def sides(self, cols: slice) -> tuple[Array, Array]:
+        """q and k as they enter their product: scaled where the algorithm says so."""
         part, alg, keep = self.part, self.algorithm, self.keep
         q, k = part.queries().astype(self.dtype), part.keys(cols).astype(self.dtype)
         if alg.scale_on == "query":
             q = self.store(keep(q * self.tau), alg.scale_format)
         elif alg.scale_on == "both":
-            root = self.number(math.sqrt(abs(float(self.tau))))
-            q = self.store(keep(q * root), alg.scale_format) * self.xp.copysign(self.dtype.type(1), self.tau)
-            k = self.store(keep(k * root), alg.scale_format)
+            q = self.store(keep(q * self.root), alg.scale_format) * self.xp.copysign(self.dtype.type(1), self.tau)
+            k = self.store(keep(k * self.root), alg.scale_format)
+        return q, k
+
+    def scores(self, cols: slice, scaled: bool = True) -> tuple[Array, Array | None, Array | None]:
+        """Logits with −inf where not allowed, allowed, slope of the softcap; unscaled where `scaled` is False."""
+        part, alg, keep = self.part, self.algorithm, self.keep
+        q, k = self.sides(cols)
+        slope = None
         s = self.dot(q, k.T)
         if isinstance(alg, Eager) and alg.score_stores == 2:
             s = self.store(s, alg.scores)
@@ -144,12 +177,14 @@ class _Head:
             s = self.store(s, alg.scores)
         if part.softcap is not None:
             cap = self.number(part.softcap)
-            s = keep(cap * keep(self.xp.tanh(keep(s / cap))))
+            turned = keep(self.xp.tanh(keep(s / cap)))
+            s, slope = keep(cap * turned), keep(1 - keep(turned * turned))
         bias = part.bias(ALL, cols)
         if bias is not None:
             s = keep(s + bias.astype(self.dtype))
         allowed = part.allowed(ALL, cols)
-        return (s if allowed is None else self.xp.where(allowed, s, self.dtype.type(-math.inf))), allowed
+        s = s if allowed is None else self.xp.where(allowed, s, self.dtype.type(-math.inf))
+        return s, allowed, slope
 
     def weigh(self, used: Array, cols: slice, allowed: Array | None, drop: Array | None) -> Array:
         """used @ V; entries of V that are not finite are set aside for the rows that see them."""
@@ -169,16 +204,14 @@ class _Head:
 
     def flash(self, alg: Flash) -> tuple[Array, Array]:
         xp, part, keep = self.xp, self.part, self.keep
-        plain = alg.base2 and part.softcap is None and part.bias(ALL, slice(0, 0)) is None and alg.scale_on == "scores"
+        plain = self.plain
         c = self.number(float(self.tau) * math.log2(math.e)) if plain else self.number(1.0)
         top = xp.full((part.n, 1), self.sink / float(self.tau) if plain else self.sink, dtype=self.dtype)
         norm = xp.where(top == -math.inf, self.dtype.type(0), self.dtype.type(1))
         out = xp.zeros((part.n, part.d_v), dtype=self.dtype)
-        if plain and float(self.tau) <= 0:
-            raise InputError("base2 with a scale of 0 or less: the running maximum is of unscaled scores")
         for start in range(0, part.m, alg.block):
             cols = slice(start, min(start + alg.block, part.m))
-            s, allowed = self.scores(cols, scaled=not plain)
+            s, allowed, _ = self.scores(cols, scaled=not plain)
             new = xp.maximum(top, s.max(axis=-1, keepdims=True))
             base = xp.where(new == -math.inf, self.dtype.type(0), new)
             if plain:
@@ -212,7 +245,7 @@ class _Head:
     def eager(self, alg: Eager) -> tuple[Array, Array]:
         xp, part, keep = self.xp, self.part, self.keep
         each = alg.scores if alg.every_op else None
-        s, allowed = self.scores(ALL)
+        s, allowed, slope = self.scores(ALL)
         zero = self.dtype.type(0)
         top = xp.full((part.n, 1), self.sink, dtype=self.dtype)
         if part.m:
@@ -228,9 +261,10 @@ class _Head:
         own = self.exp(keep(self.number(self.sink) - base))
         norm = keep(in_order(e, self.acc) + own)
         norm = xp.where(empty, self.dtype.type(1), norm if each is None else self.store(norm, each))
-        p = keep(e / norm)
+        whole = keep(e / norm)
         drop = part.dropout()
-        p = self.store(p if drop is None else keep(p * drop.astype(self.dtype)), alg.weights)
+        p = self.store(whole if drop is None else keep(whole * drop.astype(self.dtype)), alg.weights)
+        self.kept = self.store(whole, alg.weights), p, allowed, slope
         out = keep(self.weigh(p, ALL, allowed, drop) * self.descale) + self.leaks
         lse = xp.where(empty, self.dtype.type(-math.inf), keep(base + keep(xp.log(norm))))
         return fill_empty(part, self.store(out, alg.output).astype(np.float64), empty), lse[:, 0]

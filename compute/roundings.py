@@ -84,6 +84,15 @@ def product_unit(products: str) -> float:
     raise InputError(f"products is {products!r}: expected 'exact', 'tf32' or 'bf16x3'")
 
 
+def split_tiny(products: str) -> float:
+    """Absolute error of a factor that is rounded or split below the normal range; 0 where factors stay as given.
+
+    A product of factors a, b then errs by at most twice this times |a| + |b|, beyond `product_unit`: a remainder of at
+    most (1 + c)η times the other factor, and for bf16x3 the dropped product of two low parts, each within 2η more.
+    """
+    return {"tf32": limits("tf32").tiny, "bf16x3": limits("bfloat16").tiny}.get(products, 0.0)
+
+
 def dot_error(unit: float, length: float, products: str) -> float:
     """(S1) of compute/bounds.md: relative to Σ|a||b|, rounded products included; bf16x3 adds up three sums.
 
@@ -173,3 +182,40 @@ class Eager(_Common):
 
 
 Algorithm = Flash | Eager
+
+
+def usual(q: str, k: str, v: str) -> tuple[Flash, str]:
+    """The algorithm that arrays of these formats stand for where none is declared, and why, in words.
+
+    One format: Flash with weights and output in it, and float64 sums for float64 (an exp within 1 ulp), else float32
+    sums; 8-bit inputs give bfloat16. Mixed formats: the weights meet V, so they are cast to v's format where it is
+    narrower than the sums; the output has the widest of the formats, float32 where none of them holds the others.
+
+    Raises InputError for a format that `limits` does not know.
+
+    >>> usual("float16", "float16", "float16")[0] == Flash(weights="float16", output="float16")
+    True
+    """
+    formats = tuple(limits(name).name for name in (q, k, v))
+    wide = "float64" if "float64" in formats else "float32"
+    weights = formats[2] if limits(formats[2]).unit > limits(wide).unit else wide
+    algorithm = Flash(
+        weights=weights,
+        accumulate=wide,
+        output=_widest(formats),
+        exp_ulp=1.0 if wide == "float64" else Flash.exp_ulp,
+    )
+    if len(set(formats)) == 1:
+        return algorithm, f"none was declared: chosen for the inputs' format, {formats[0]}"
+    return algorithm, (
+        f"none was declared: chosen for mixed formats, q {formats[0]}, k {formats[1]}, v {formats[2]} (weights in v's, "
+        "output in the widest)"
+    )
+
+
+def _widest(formats: tuple[str, ...]) -> str:
+    """The output's format: the one that holds all, by fewest bits; float8 ones widen to bfloat16."""
+    kept = set(formats) - {"float8_e4m3fn", "float8_e5m2"} or {"bfloat16"}
+    if "float64" in kept:
+        return "float64"
+    return kept.pop() if len(kept) == 1 else "float32"

@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from compute.heads import F64, Head
-from compute.roundings import Algorithm, Eager, Flash, Limits, dot_error, limits, product_unit
+from compute.roundings import Algorithm, Eager, Flash, Limits, dot_error, limits, product_unit, split_tiny
 
 U = 2.0**-53
 ROWS = 128
@@ -56,12 +56,13 @@ class Units:
     n_norm: float
     blocks: int
     products: float
+    split: float
 
     @staticmethod
     def of(alg: Algorithm, m: int) -> Units:
         """Read them off the declared algorithm for m keys."""
         acc, out, weights = limits(alg.accumulate), limits(alg.output), limits(alg.weights)
-        cast = alg.weights != alg.accumulate
+        cast = weights.name != acc.name
         if isinstance(alg, Flash):
             blocks = -(-m // min(alg.block, max(m, 1)))
             length = (min(alg.block, m) if alg.sums == "blocks" else m) + 2 * blocks
@@ -81,6 +82,7 @@ class Units:
             n_norm=length,
             blocks=blocks,
             products=product_unit(alg.products),
+            split=split_tiny(alg.products),
         )
 
 
@@ -112,8 +114,8 @@ def score_errors(head: Head, alg: Algorithm, units: Units, rows: slice) -> Score
     exact_scale = d == 0 or (head.scale.error == 0 and math.frexp(tau)[0] in (0.5, 0.0))
     u_tau = 0.0 if exact_scale else u + head.scale.error
     dot = dot_error(u, d, alg.products)
-    below = d * tiny * (1 + tau) + tau * 2 * d * units.products * limits("bfloat16").tiny * (np.abs(q).max(initial=0.0))
-    below = below + tau * 2 * d * units.products * limits("bfloat16").tiny * np.abs(k).max(initial=0.0)
+    reach = np.abs(q).sum(axis=1)[:, None] + np.abs(k).sum(axis=1)
+    below = d * tiny * (1 + tau) + max(tau, 1.0 if alg.scale_on != "scores" else 0.0) * 2 * units.split * reach
     side_format = limits(alg.scale_format) if alg.scale_format is not None else units.acc
     u_side, side_tiny = max(u, side_format.unit), max(tiny, side_format.tiny)
     overflow = size * max(1.0, tau) * (1 + dot) > units.acc.largest
@@ -292,7 +294,7 @@ def _rows(head: Head, alg: Algorithm, units: Units, rows: slice) -> tuple[dict[s
     value_unit = dot_error(units.u, units.n_value, alg.products)
     operations = 2 * m_keys + 2 * units.blocks
     kappa = (underflow_unit * column + operations * units.tiny / _units_of_sum(alg, least)) * grow
-    kappa = kappa + units.products * 4 * m_keys * limits("bfloat16").tiny / least
+    kappa = kappa + 2 * units.split * (m_keys + column) / _units_of_sum(alg, least) * grow
     by_sums = (value_unit * a_moved + z_moved * norm) / after
     by_cast = by_cast / after
     under = (kappa + small_cast + z_moved * kappa_norm) / after

@@ -9,6 +9,7 @@ Does not: speak of the gradients of bias, scale and sink.
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 
 import numpy as np
@@ -68,13 +69,18 @@ def _gradients(head: Head, alg: Algorithm, go: F64) -> dict[str, GradientBound]:
     worst = delta.max(axis=1, initial=0.0)[:, None]
     distance = np.where(keep, top - s, 0.0) + 2 * delta + 2 * worst
     shift = shift_error(alg, units, np.where(keep, s, 0.0), top, distance)
+    least = np.ones_like(total)
+    if isinstance(alg, Eager) and not alg.shifted:  # the normaliser is in units of 1, not of the largest weight
+        least = np.minimum(total * np.exp(np.clip(top - worst, -700.0, 0.0)) / 2, 1.0)
+    if isinstance(alg, Eager) and (alg.every_op or not alg.shifted):
+        overflow |= forward(head, alg)[1].any(axis=1)
     theta = (1 + units.u_exp) ** (1 + units.blocks) - 1
     stored_steps = units.store.unit if isinstance(alg, Eager) and alg.every_op and units.store is not None else 0.0
     theta = (1 + theta) * (1 + stored_steps) - 1
     relative = np.expm1(np.minimum(delta + shift, 600.0)) * (1 + theta) + theta
     mean = (upper * relative).sum(axis=1)[:, None] * slack
     summed = (1 + growth(u, units.n_norm)) * (1 + stored_steps) - 1
-    mean = mean + (1 + mean) * summed + 2 * m * units.tiny_exp
+    mean = mean + (1 + mean) * summed + 2 * m * units.tiny_exp / least
     lse = top + np.log(total)
     fine = mean < 0.5
     if isinstance(alg, Flash):
@@ -87,7 +93,7 @@ def _gradients(head: Head, alg: Algorithm, go: F64) -> dict[str, GradientBound]:
         pi = (1 + (relative + mean) / (1 - mean)) * (1 + growth(u, 3)) - 1
     pi = np.where(fine, pi, np.inf) * keep
     small = units.store.tiny if stored_steps and units.store is not None else 0.0
-    lost = (units.tiny_exp + small) * 2 * keep
+    lost = (units.tiny_exp + small) * 2 / least * keep
     e_p = np.where(keep, np.fmin(upper * pi + lost, 1.0 + lost), 0.0)
     cast_p = _cast(alg.weights, alg.accumulate, upper + e_p, units) * keep
 
@@ -95,6 +101,7 @@ def _gradients(head: Head, alg: Algorithm, go: F64) -> dict[str, GradientBound]:
     ago, av = np.abs(go), np.abs(head.v)
     dot = dot_error(u, d_v, alg.products)
     e_dp = dot * (ago @ av.T) * slack + 2 * d_v * units.tiny
+    e_dp = e_dp + 2 * units.split * (ago.sum(axis=1)[:, None] + av.sum(axis=1))
     dp = go @ head.v.T
     stored = units.store if isinstance(alg, Eager) else None
     if stored is not None:
@@ -114,7 +121,8 @@ def _gradients(head: Head, alg: Algorithm, go: F64) -> dict[str, GradientBound]:
         size = np.abs(dp) + e_dp
         e_d = (p_used * size + upper * e_dp).sum(axis=1)[:, None]
         e_d = e_d + growth(u, m + 1) * ((upper + p_used) * size).sum(axis=1)[:, None]
-    e_d = e_d * slack + own_d + (m + d_v) * units.tiny
+    # |z| above is float64's, within own_d (in the sum over channels) of the exact one
+    e_d = e_d * slack + growth(u, d_v) * own_d + (m + d_v) * units.tiny
 
     # (H4) dS = p (dP − D)
     g = np.abs(dp - d_exact) + own_d
@@ -143,28 +151,53 @@ def _gradients(head: Head, alg: Algorithm, go: F64) -> dict[str, GradientBound]:
     # (H5) products, scale, output
     limit = limits(alg.weights if isinstance(alg, Flash) else (alg.scores or alg.accumulate)).largest
     overflow |= ((d_size + sum(parts.values()) > limit) & keep).any(axis=1)
-    side = limits(alg.scale_format).unit if alg.scale_format is not None else u
-    scaled = growth(u, 3) + head.scale.error * 2 + (2 * side if alg.scale_on != "scores" else 0.0)
+    side = limits(alg.scale_format) if alg.scale_format is not None else units.acc
+    sided = alg.scale_on != "scores"
+    root = math.sqrt(tau) if alg.scale_on == "both" else 1.0
+    scaled = growth(u, 3) + head.scale.error * 2 + (growth(max(u, side.unit), 3) if sided else 0.0)
     out_u = units.out.unit if units.out.name != units.acc.name else 0.0
 
-    def product(left: dict[str, F64], size: F64, right: F64, length: int, factor: float, extra: float) -> GradientBound:
-        pieces = {name: factor * (part @ right) * slack for name, part in left.items()}
-        magnitude = factor * (size @ right) * slack
+    # float64's own error of p and of dS, for the size of the exact result (a softcap's slope is not evaluated)
+    doubt = np.expm1(np.minimum(wobble, 30.0))
+    own_p = doubt * p + 2.0**-1020
+    own_ds = doubt * d_size + upper * (2 * own_d + 2 * (d_v + 4) * U * (ago @ av.T) * slack) + 2.0**-1020 * (1 + g)
+    own_p, own_ds = np.where(keep, own_p, 0.0), np.where(keep & ~still[:, None], own_ds, 0.0)
+    ds = np.where(keep & ~still[:, None], p * (dp - d_exact), 0.0)
+    known = bool((wobble < 30).all()) and head.softcap is None
+
+    def product(
+        left: dict[str, F64], size: F64, exact: F64, own: F64, right: F64, factor: float, extra: float
+    ) -> GradientBound:
+        length, absolute = len(right), np.abs(right)
+        pieces = {name: factor * (part @ absolute) * slack for name, part in left.items()}
+        magnitude = factor * (size @ absolute) * slack
         reach = magnitude + sum(pieces.values())
         step = (1 + dot_error(u, length + 2, alg.products)) * (1 + extra) - 1
-        sums = pieces.get("sums", 0.0) + step * reach + (length * units.tiny + units.tiny) * (1 + factor)
-        pieces["sums"] = sums
-        pieces["output"] = out_u * (reach + step * reach) + units.out.tiny
+        row = np.asarray((size + sum(left.values())).sum(axis=1)[:, None] * slack)
+        below = (length * units.tiny + units.tiny) * (1 + factor)
+        below = below + factor * 2 * units.split * (row + absolute.sum(axis=0))
+        if extra and sided:  # a scaled side, or the gradient by it, that is stored below the normal range
+            below = below + 2 * side.tiny * max(root, factor, 1.0) * (row + 1)
+        pieces["sums"] = pieces.get("sums", 0.0) + step * reach + below
+        value = factor * (np.abs(exact @ right) + own @ absolute * slack) + 2 * (length + 8) * U * magnitude
+        value = np.fmin(value, magnitude) if known else magnitude
+        off = sum(pieces.values())
+        pieces["output"] = out_u * (value + off) + units.out.tiny
         none = np.zeros_like(magnitude)
         array = np.stack([np.broadcast_to(pieces.get(name, none), none.shape) for name in SOURCES])
         array = np.where(np.isnan(array), np.inf, array) * (1 + 2.0**-40)
-        return GradientBound(array, magnitude, array.sum(axis=0) + magnitude > units.out.largest)
+        flag = array.sum(axis=0) + value > units.out.largest
+        flag |= (reach / (factor or 1.0)) * (1 + step) > units.acc.largest
+        if extra and sided:
+            flag |= (reach / (root or 1.0)) * (1 + step) > side.largest
+        return GradientBound(array, value, flag)
 
-    dq = product(parts, d_size, np.abs(head.k), m, tau, scaled)
+    dq = product(parts, d_size, ds, own_ds, head.k, tau, scaled)
     back = {name: part.T for name, part in parts.items()}
-    dk = product(back, d_size.T, np.abs(head.q), n, tau, scaled)
+    dk = product(back, d_size.T, ds.T, own_ds.T, head.q, tau, scaled)
     weight_parts = {"weights": e_p.T, "cast": cast_p.T}
-    dv = product(weight_parts, np.where(keep, upper, 0.0).T, ago, n, 1.0, 0.0)
+    p_kept = np.where(keep, p, 0.0)
+    dv = product(weight_parts, np.where(keep, upper, 0.0).T, p_kept.T, own_p.T, go, 1.0, 0.0)
     dq.overflow |= overflow[:, None]
     bad = bool(overflow.any())
     dk.overflow |= bad
@@ -176,6 +209,6 @@ def _gradients(head: Head, alg: Algorithm, go: F64) -> dict[str, GradientBound]:
 
 def _cast(name: str, accumulate: str, x: F64, units: Units) -> F64:
     """(C1) for numbers of either sign."""
-    if name == accumulate:
+    if limits(name).name == limits(accumulate).name:
         return np.zeros_like(x)
     return np.asarray(np.minimum(np.maximum(units.u_cast * x, units.tiny_cast), x))

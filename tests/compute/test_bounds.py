@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import dataclasses
 import re
+import sys
 from pathlib import Path
 
+import ml_dtypes
 import numpy as np
 import pytest
 
@@ -13,9 +15,11 @@ import compute.bounds
 from compute.bounds import Eager, Flash, tolerance
 from compute.certificate import certify
 from compute.emulate import emulated_attention
+from compute.emulate_backward import emulated_attention_backward
 from compute.errors import InputError
 from compute.roundings import limits, product_unit
 from compute.spec import Spec
+from tests.compute import fake_cupy
 from tests.compute.lowprec import F32, FORMATS, eager, eager_backward, flash, flash_backward, flush, quant
 from tests.compute.truth import array, truth
 
@@ -271,6 +275,92 @@ def test_empty_rows_have_no_tolerance() -> None:
 def test_a_declaration_is_checked(change: dict[str, object]) -> None:
     with pytest.raises(InputError):
         dataclasses.replace(Flash(), **change)
+
+
+E4, E5, B16 = ml_dtypes.float8_e4m3fn, ml_dtypes.float8_e5m2, ml_dtypes.bfloat16
+DEFAULTS = [
+    ((np.float64,) * 3, Flash(weights="float64", accumulate="float64", output="float64", exp_ulp=1.0)),
+    ((np.float32,) * 3, Flash()),
+    ((np.float16,) * 3, Flash(weights="float16", output="float16")),
+    ((B16,) * 3, Flash(weights="bfloat16", output="bfloat16")),
+    ((E4,) * 3, Flash(weights="float8_e4m3fn", output="bfloat16")),
+    ((E5,) * 3, Flash(weights="float8_e5m2", output="bfloat16")),
+    ((E4, E5, B16), Flash(weights="bfloat16", output="bfloat16")),
+    ((np.float16, np.float16, E4), Flash(weights="float8_e4m3fn", output="float16")),
+    ((np.float16, B16, B16), Flash(weights="bfloat16", output="float32")),
+    ((np.float32, np.float16, np.float16), Flash(weights="float16", output="float32")),
+    (
+        (np.float32, np.float64, np.float32),
+        Flash(weights="float32", accumulate="float64", output="float64", exp_ulp=1.0),
+    ),
+]
+
+
+@pytest.mark.parametrize(
+    ("formats", "algorithm"), DEFAULTS, ids=[str([np.dtype(x).name for x in f]) for f, _ in DEFAULTS]
+)
+def test_an_absent_algorithm_follows_the_formats_of_the_inputs(formats, algorithm: Flash) -> None:
+    rng = np.random.default_rng(2)
+    q, k, v = (rng.standard_normal((4, 8)).astype(f) for f in formats)
+    found = tolerance(q, k, v)
+    assert found.algorithm == algorithm
+    names = {np.dtype(f).name for f in formats}
+    assert ("mixed formats" in found.text()) == (len(names) > 1)
+    assert "none was declared" in found.text()
+    assert all(name in found.text() for name in names)
+    declared = tolerance(q, k, v, algorithm=algorithm)
+    assert "declared" not in declared.text()
+    np.testing.assert_array_equal(found.total, declared.total)
+
+
+def test_the_default_of_float64_is_as_narrow_as_float64() -> None:
+    q, k, v = np.random.default_rng(2).standard_normal((3, 8, 8))
+    assert tolerance(q, k, v).total.max() < 1e-13
+    assert tolerance(*(x.astype(F32) for x in (q, k, v))).total.max() > 1e-7
+
+
+def test_a_format_without_an_algorithm_is_refused() -> None:
+    x = np.ones((2, 2), ml_dtypes.float8_e4m3b11fnuz)
+    with pytest.raises(InputError, match="format is"):
+        tolerance(x, x, x)
+
+
+def test_unknown_arrays_are_refused_and_cupy_arrays_moved(monkeypatch: pytest.MonkeyPatch) -> None:
+    q = k = v = np.eye(3)
+    with pytest.raises(TypeError, match="bais"):
+        tolerance(q, k, v, bais=np.ones((3, 3)))  # type: ignore[call-arg]
+    cupy = fake_cupy.module()
+    monkeypatch.setitem(sys.modules, "cupy", cupy)
+    want = tolerance(q, k, v, Spec(causal=True), mask=np.eye(3) > 0, grad_output=v)
+    moved = [cupy.asarray(x) for x in (q, k, v, np.eye(3) > 0, v)]
+    got = tolerance(*moved[:3], Spec(causal=True), mask=moved[3], grad_output=moved[4])
+    np.testing.assert_array_equal(got.total, want.total)
+    np.testing.assert_array_equal(got.gradients["dk"].total, want.gradients["dk"].total)
+
+
+@pytest.mark.parametrize("products", ["tf32", "bf16x3"])
+@pytest.mark.parametrize("kind", [Flash, Eager])
+def test_factors_split_below_the_normal_range(kind: type, products: str) -> None:
+    """A subnormal low part is rounded absolutely: small queries against large keys, small weights against values."""
+    alg = kind(products=products, exp_ulp=1.5, exp_flushes=False)
+    q, k = np.full((1, 8), 2.0**-134 * 1.515), np.zeros((2, 8))
+    k[0] = 2.0**120
+    v = np.array([[1.0], [-1.0]])
+    cases = [(q, k, v), (np.ones((1, 1)), np.array([[0.0], [-92.0]]), np.array([[1e-12], [3e37]]))]
+    for q, k, v in cases:
+        q, k, v = (x.astype(F32) for x in (q, k, v))
+        spec = Spec(scale=1.0)
+        exact = certify(q, k, v, spec, grad_output=v[:1]).output
+        got = emulated_attention(q, k, v, spec, alg)
+        tol = tolerance(q, k, v, spec, alg)
+        assert tol.allows(got, exact.mid, exact.rad).all()
+        assert (tol.total < 1e-2 * np.abs(v).max()).all()
+        back = emulated_attention_backward(v[:1], q, k, v, spec, alg)
+        grads = tolerance(q, k, v, spec, alg, grad_output=v[:1]).gradients
+        right = certify(q, k, v, spec, grad_output=v[:1])
+        for name in ("dq", "dk", "dv"):
+            e = getattr(right, name)
+            assert grads[name].allows(getattr(back, name), e.mid, e.rad).all()
 
 
 def test_unknown_algorithm() -> None:
