@@ -147,3 +147,126 @@ def packed_backward(q, k, v, g, *, cu_seqlens=None):  # type: ignore[no-untyped-
 FAULTS.append(
     Fault("packed backward", 104, ("packed gradient", "gradient"), packed_forward, None, ALL, packed_backward, "thd")
 )
+
+
+# -- the gradient of the scale, and gradients under RoPE -------------------------------------------------------------
+
+
+def scaled_forward(q, k, v, *, mask=None, bias=None, causal=False, softcap=None, scale=None):  # type: ignore[no-untyped-def]
+    s = wide(q) @ repeated(wide(k), q.shape[1]).swapaxes(-1, -2)
+    s = s * s.dtype.type(q.shape[-1] ** -0.5 if scale is None else scale)
+    if softcap is not None:
+        s = s.dtype.type(softcap) * np.tanh(s / s.dtype.type(softcap))
+    s = s if bias is None else s + wide(bias)
+    return attend(corner(masked(s, mask), causal), v)
+
+
+def scaled_backward(
+    q: Any, k: Any, v: Any, g: Any, *, mask: Any = None, bias: Any = None, causal: bool = False, softcap: Any = None,
+    scale: Any = None, wrong: str = "",
+) -> dict[str, np.ndarray]:  # fmt: skip
+    """Gradients of q, k, v, bias and scale; right, unless `wrong` says otherwise of the scale's."""
+    t = np.float64(q.shape[-1] ** -0.5 if scale is None else scale)
+    qq, kk, vv, do = (x.astype(np.float64) for x in (q, repeated(k, q.shape[1]), repeated(v, q.shape[1]), g))
+    product = qq @ kk.swapaxes(-1, -2)
+    s, slope = t * product, np.ones_like(product)
+    if softcap is not None:
+        slope = 1 - np.tanh(s / softcap) ** 2
+        s = softcap * np.tanh(s / softcap)
+    s = s if bias is None else s + bias.astype(np.float64)
+    p = softmax(corner(masked(s, mask), causal))
+    dp = do @ vv.swapaxes(-1, -2)
+    ds = p * (dp - (p * dp).sum(-1, keepdims=True))
+    inner = ds * slope
+    terms = inner * product
+    if wrong == "of scaled scores":
+        terms = inner * t * product
+    elif wrong == "without the softcap's slope":
+        terms = ds * product
+    elif wrong == "of the first head":
+        terms = terms[:, :1]
+    elif wrong == "without delta":
+        terms = p * dp * slope * product
+    found = {"q": t * inner @ kk, "k": t * inner.swapaxes(-1, -2) @ qq, "v": p.swapaxes(-1, -2) @ do}
+    found = {name: x.astype(q.dtype) for name, x in found.items()}
+    if bias is not None:
+        axes = tuple(i for i in range(4) if bias.shape[i] == 1 and ds.shape[i] != 1)
+        found["bias"] = ds.sum(axes, keepdims=True).astype(bias.dtype)
+    return {**found, "scale": np.asarray(terms.sum() * (0 if wrong == "zero" else 1)).astype(q.dtype)}
+
+
+def turned(x: Any, offset: int, back: bool = False) -> np.ndarray:
+    """Rotary embedding in halves, in float64; or its transpose."""
+    d = x.shape[-1] // 2
+    if x.shape[-1] % 2:
+        raise NotImplementedError("an odd head size can't be rotated in pairs")
+    angle = (np.arange(x.shape[-2]) + offset)[:, None] * 10000.0 ** (-np.arange(d) / max(d, 1))
+    cos, sin = np.cos(angle), np.sin(angle) * (-1 if back else 1)
+    a, b = (y.astype(np.float64) for y in (x[..., :d], x[..., d:]))
+    return np.concatenate([a * cos - b * sin, b * cos + a * sin], -1)
+
+
+def turned_forward(q, k, v, *, mask=None, q_offset=0, k_offset=0):  # type: ignore[no-untyped-def]
+    s = turned(q, q_offset) @ turned(k, k_offset).swapaxes(-1, -2) * q.shape[-1] ** -0.5
+    return (softmax(masked(s, mask)) @ v.astype(np.float64)).astype(v.dtype)
+
+
+def turned_backward(
+    q: Any, k: Any, v: Any, g: Any, *, mask: Any = None, q_offset: int = 0, k_offset: int = 0, wrong: str = ""
+) -> list[np.ndarray]:
+    """dQ, dK, dV under rotary embeddings; right, unless `wrong` says otherwise."""
+    t, qq, kk = q.shape[-1] ** -0.5, turned(q, q_offset), turned(k, k_offset)
+    p, do = softmax(masked(t * qq @ kk.swapaxes(-1, -2), mask)), g.astype(np.float64)
+    dp = do @ v.astype(np.float64).swapaxes(-1, -2)
+    ds = t * p * (dp - (p * dp).sum(-1, keepdims=True))
+    dq, dk = ds @ kk, ds.swapaxes(-1, -2) @ qq
+    if wrong == "not rotated back":
+        return [x.astype(q.dtype) for x in (dq, dk, p.swapaxes(-1, -2) @ do)]
+    k_start = 0 if wrong == "keys rotated back from 0" else k_offset
+    back = wrong != "rotated on"
+    dq, dk = turned(dq, q_offset, back), turned(dk, k_start, back)
+    if wrong == "queries only":
+        dk = turned(dk, k_offset)
+    return [x.astype(q.dtype) for x in (dq, dk, p.swapaxes(-1, -2) @ do)]
+
+
+def plain_forward(q, k, v):  # type: ignore[no-untyped-def]
+    return attend(scores(q, k), v)
+
+
+def tiled_backward(q: Any, k: Any, v: Any, g: Any) -> list[np.ndarray]:
+    """dQ summed over tiles of keys in an order by chance, as atomic additions are."""
+    p, do = softmax(scores(q, k)), wide(g)
+    dp = do @ wide(v).swapaxes(-1, -2)
+    ds = p * (dp - (p * dp).sum(-1, keepdims=True)) * np.float32(q.shape[-1] ** -0.5)
+    dq = np.zeros(q.shape, np.float32)
+    starts = np.arange(0, k.shape[2], 32)
+    for a in np.random.default_rng().permutation(starts):
+        dq = dq + (ds[..., a : a + 32] @ wide(k)[:, :, a : a + 32]).astype(np.float32)
+    return [x.astype(q.dtype) for x in (dq, ds.swapaxes(-1, -2) @ wide(q), p.swapaxes(-1, -2) @ do)]
+
+
+def _with_scale(name: str) -> None:
+    def run(q: Any, k: Any, v: Any, g: Any, **more: Any) -> Any:
+        return scaled_backward(q, k, v, g, wrong=name, **more)
+
+    FAULTS.append(Fault(f"gradient of scale: {name}", 0, ("scale gradient",), scaled_forward, None, ALL, run))
+
+
+def _with_rope(name: str, *kinds: str) -> None:
+    def run(q: Any, k: Any, v: Any, g: Any, **more: Any) -> Any:
+        return turned_backward(q, k, v, g, wrong=name, **more)
+
+    kinds = kinds or ("RoPE gradient",)
+    FAULTS.append(Fault(f"gradient under RoPE: {name}", 0, kinds, turned_forward, "rope=half", ALL, run))
+
+
+for _name in ("of scaled scores", "without the softcap's slope", "of the first head", "without delta", "zero"):
+    _with_scale(_name)
+for _name in ("not rotated back", "rotated on", "keys rotated back from 0", "queries only"):
+    _with_rope(_name)
+FAULTS.append(
+    Fault(
+        "backward in an order by chance", 78, ("determinism",), plain_forward, "deterministic=yes", ALL, tiled_backward
+    )
+)

@@ -156,7 +156,7 @@ def test_every_drawn_call_can_be_asked_and_judged(seed: int) -> None:
 def test_what_was_not_tried_is_told() -> None:
     result = verify.check(own.attention, backward=own.backward, dtype="float32")
     assert any(text.startswith("values beyond 300 queries, 70000 keys, d_k = 256") for text in result.not_shown)
-    assert any(text.startswith("gradients beyond 130 queries, 192 keys, d_k = ") for text in result.not_shown)
+    assert any(text.startswith("gradients beyond 130 queries, 260 keys, d_k = ") for text in result.not_shown)
     assert any("more than three features" in text for text in result.not_shown)
     quick = verify.check(own.attention, dtype="float32", quick=True)
     assert any("more than two features" in text for text in quick.not_shown)

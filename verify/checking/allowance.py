@@ -13,7 +13,8 @@ from typing import Any
 import numpy as np
 
 from verify.checking.calls import Array, Call
-from verify.checking.reference import UNIT, USUAL, Reading, Truth, alibi, repeated, rotated, score_error
+from verify.checking.reference import UNIT, USUAL, Reading, Truth, alibi, repeated, score_error
+from verify.checking.rotary import rotated
 from verify.errors import UsageError
 
 SHORT = {"float64": "fp64", "float32": "fp32", "float16": "fp16", "bfloat16": "bf16",

@@ -42,6 +42,7 @@ class Call:
     sink: (h,). alibi_slopes: (h,). dropout_mask: multipliers of the
     weights. key_lengths: (b,). grad_output: cotangent of the output; asks for gradients.
     lse: the log-sum-exp is wanted too. scale_given: the scale is passed, not left to the target's default.
+    scale_gradient: the scale is passed as an array, and its gradient is wanted too.
     memory: how an array lies in memory when the target sees it. options: further keywords, passed as they are.
     """
 
@@ -58,6 +59,7 @@ class Call:
     grad_output: Array | None = None
     grad_lse: Array | None = None
     lse: bool = False
+    scale_gradient: bool = False
     memory: tuple[tuple[str, Memory], ...] = ()
     options: tuple[tuple[str, Any], ...] = ()
 

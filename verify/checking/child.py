@@ -57,6 +57,7 @@ def _call(body: dict[str, Any], arrays: dict[str, Array]) -> Call:
     return Call(
         spec=spec_from_json(body["spec"]),
         lse=body["lse"],
+        scale_gradient=body["scale_gradient"],
         memory=tuple((name, how) for name, how in body["memory"]),
         options=tuple((name, value) for name, value in body["options"]),
         **{name: arrays[name] for name in ARRAYS if name in arrays},

@@ -330,3 +330,25 @@ def determinism(setting: Setting, ask: Ask) -> Iterator[Met]:
         images.add(reply.output.tobytes())
     got = "yes" if len(images) == 1 else "no"
     yield _met(setting, "deterministic", call, "determinism", got)
+
+
+def gradient_determinism(setting: Setting, ask: Ask) -> Iterator[Met]:
+    """The same backward pass five times, over several tiles: bit-equal or not, the first gradient that isn't named."""
+    rng = np.random.default_rng(6)
+    q, k, v = setting.normal(rng, 130, 260, 16, h=3, b=2)
+    call = setting.call(q, k, v)
+    call = call.with_(grad_output=rng.standard_normal((*call.q.shape[:3], v.shape[-1])).astype(setting.kind))
+    if not setting.fits(call):
+        call = call.with_(k=call.k[:, :, :130], v=call.v[:, :, :130])
+    if not setting.fits(call):
+        return
+    images: dict[str, set[bytes]] = {}
+    for _ in range(5):
+        reply = ask(call)
+        if reply.fault is not None or not reply.gradients:
+            return
+        for name, gradient in reply.gradients.items():
+            images.setdefault(name, set()).add(gradient.tobytes())
+    differ = [name for name, found in images.items() if len(found) > 1]
+    label = f" (gradient of {', '.join(differ)})" if differ else " (gradients)"
+    yield _met(setting, "deterministic", call, "determinism", "no" if differ else "yes", label=label)

@@ -9,6 +9,7 @@ Does not: judge gradients of a target that gives none.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -19,6 +20,7 @@ from verify.checking.cases import Case, Generator, Setting, direct
 from verify.checking.combinations import graded
 from verify.checking.masked import some
 from verify.checking.reference import Reading, repeated, seen_keys, truth
+from verify.checking.rotary import rotated
 from verify.checking.values import Violation, metadata, worst
 from verify.checking.vjp import Gradient, complex_step, gradients
 
@@ -110,6 +112,11 @@ def _with_variants(setting: Setting, rng: Generator, case: Callable[..., Case]) 
     q, k, v = setting.normal(rng, 5, 7, 8, h=2)
     if setting.can("scale"):
         yield case("scale 0.3", "gradient", setting.call(q, k, v, setting.spec(scale=0.3)))
+        yield from _of_scale(setting, rng, case)
+    if setting.can("q_offset", "k_offset") and setting.base.rope is not None:
+        rope = replace(setting.base.rope, q_offset=9, k_offset=3)
+        q8, k8, v8 = setting.normal(rng, 4, 6, 8)
+        yield case("rotated, 6 apart", "RoPE gradient", setting.call(q8, k8, v8, setting.spec(rope=rope)))
     if setting.can("softcap") or setting.base.softcap is not None:
         spec = setting.spec(softcap=2.0) if setting.can("softcap") else setting.base
         yield case("softcap", "softcap gradient", direct(setting, [2.0, 0.0], [1.0, 0.0], spec), 1.0)
@@ -134,16 +141,56 @@ def _with_variants(setting: Setting, rng: Generator, case: Callable[..., Case]) 
         yield case("log-sum-exp, normal", "LSE gradient", call, grad_lse=both)
 
 
+def _of_scale(setting: Setting, rng: Generator, case: Callable[..., Case]) -> Iterator[Case]:
+    """The scale as an array: beside every feature that acts between it and the weights, and over heads and items."""
+    # Two keys by head, q·k = 1 and 0 and both scores near 0: p₀p₁ of each head. The roundings of scores weigh little
+    # there, so that a misreading shows in 16 bits too.
+    heads = 1 if setting.single else 2
+    pair = [np.broadcast_to(x, (heads, *x.shape)) for x in (np.array([[1.0]]), np.array([[1.0], [0.0]]))]
+    for changes in ({}, {"softcap": 0.0625}):
+        if setting.can(*changes):
+            call = setting.call(pair[0], pair[1], pair[1], setting.spec(scale=0.0625, **changes), scale_gradient=True)
+            text = ", ".join(["scale, two keys", *changes])
+            yield case(text, "scale gradient", call, 1.0)
+    q, k, v = setting.normal(rng, 5, 5, 8, h=2, b=2)
+    b, h = q.shape[:2]
+    mask, bias = some(rng, b, h, 5, 5), rng.standard_normal((b, h, 5, 5))
+    mask[..., 0] = True
+    extra: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
+        "": ({}, {}),
+        " and a mask": ({}, {"mask": mask}),
+        " and a bias": ({}, {"bias": bias}),
+        " and causal": ({"causal": True}, {}),
+        " and a softcap": ({"softcap": 2.0}, {}),
+        " and a sink": ({}, {"sink": rng.standard_normal(h).astype(setting.kind)}),
+    }
+    for text, (changes, more) in extra.items():
+        if setting.can(*changes, *more):
+            call = setting.call(q, k, v, setting.spec(scale=0.3125, **changes), scale_gradient=True, **more)
+            yield case(f"scale{text}", "scale gradient", call)
+    if setting.can("lse"):
+        call = setting.call(q, k, v, setting.spec(scale=0.3125), scale_gradient=True, lse=True)
+        both = rng.standard_normal(call.q.shape[:3]).astype(setting.kind)
+        yield case("scale through the log-sum-exp", "scale gradient", call, 0.0, grad_lse=both)
+
+
 def gradient_findings(
-    setting: Setting, plan: Any, ask: Ask, judge: Judge, reading: Reading, asked: dict[str, None]
+    setting: Setting, plan: Any, ask: Ask, judge: Judge, reading: Reading, asked: dict[str, None], told: list[str]
 ) -> Iterator[tuple[Case, Violation, str]]:
-    """(case, violation, diagnosis) for every gradient that is wrong."""
-    if "grad" not in setting.has or setting.base.rope is not None:
+    """(case, violation, diagnosis) for every gradient that is wrong. told: takes what could not be asked."""
+    if "grad" not in setting.has:
         return
     rng = np.random.default_rng(plan.seed + 3)
     _second_opinion(setting, rng, judge, reading)
+    scale = "not asked yet"
     for case in gradient_cases(setting, rng):
         if not setting.fits(case.call):
+            continue
+        if case.call.scale_gradient and scale == "not asked yet":
+            scale = _lacks_scale(ask(case.call))
+            if scale:
+                told.append(f"gradient of scale: {scale}")
+        if case.call.scale_gradient and scale:
             continue
         asked[case.about] = None
         reply = ask(case.call)
@@ -155,6 +202,13 @@ def gradient_findings(
             yield from _compare(setting, case, reply, judge, reading)
 
 
+def _lacks_scale(reply: Reply) -> str:
+    """Why the target gives no gradient of its scale; "" if it does."""
+    if reply.fault == "raises":
+        return f"the target takes no array as its scale ({reply.message[:80]})"
+    return "" if "scale" in reply.gradients else "the target gives none"
+
+
 def _compare(
     setting: Setting, case: Case, reply: Reply, judge: Judge, reading: Reading
 ) -> Iterator[tuple[Case, Violation, str]]:
@@ -164,10 +218,10 @@ def _compare(
         return
     known = gradients(call, judge, allowed(call, right, judge, reading), reading)
     for name, gradient in known.items():
-        if name not in ("q", "k", "v") and name not in setting.has:
+        if name not in ("q", "k", "v") and (name not in setting.has or (name == "scale") != call.scale_gradient):
             continue
         got = reply.gradients.get(name)
-        about = "bias gradient" if name == "bias" else case.about
+        about = {"bias": "bias gradient", "scale": "scale gradient"}.get(name, case.about)
         named = Case(case.name, about, call)
         if got is None:
             text = f"no gradient of {name} came back"
@@ -196,6 +250,14 @@ def name_gradient(
     if not np.isfinite(given).all():
         return "", ""
     scale = call.spec.scale_value(call.q.shape[3])
+    if call.spec.rope is not None and name in ("q", "k"):
+        offset = call.spec.rope.q_offset if name == "q" else call.spec.rope.k_offset
+        for text, times in (("not rotated back", 1), ("rotated back the wrong way", 2)):
+            turned = right.mid
+            for _ in range(times):
+                turned = rotated(turned, call, offset)
+            if (np.abs(given - turned) <= 2 * np.sqrt(2) * room.max()).all():
+                return "RoPE gradient", f"matches the gradient of the rotated array, {text}"
     group = call.q.shape[1] // max(call.k.shape[1], 1)
     if group > 1 and name in ("k", "v"):
         apart = call.with_(k=repeated(call.k, call.q.shape[1]), v=repeated(call.v, call.q.shape[1]))
@@ -241,7 +303,7 @@ def _second_opinion(setting: Setting, rng: Generator, judge: Judge, reading: Rea
     call = call.with_(grad_output=rng.standard_normal((*call.q.shape[:3], 2)).astype(setting.kind))
     right = truth(call, reading)
     known = gradients(call, judge, allowed(call, right, judge, reading), reading)
-    for name, index in (("q", (0, 0, 1, 1)), ("k", (0, 0, 2, 0)), ("v", (0, 0, 3, 1))):
+    for name, index in (("q", (0, 0, 1, 1)), ("k", (0, 0, 2, 0)), ("v", (0, 0, 3, 1)), ("scale", ())):
         value = complex_step(call, name, index, reading)
         if abs(value - float(known[name].mid[index])) > 1e-13 * max(1.0, abs(value)):
             raise CheckersDisagree(f"gradient of {name} at {index}: closed form {known[name].mid[index]}, step {value}")

@@ -89,6 +89,8 @@ def _arguments(profile: Profile, library: Library, call: Call) -> dict[str, Any]
         elif name == "grad_lse" and profile.layout in ("thd", "nd"):
             value = value[0] if profile.layout == "thd" else value[0, 0]
         given[name] = library.give(value, memory.get(name, "contiguous"))
+    if call.scale_gradient and profile.gradients and library.name != "numpy":
+        given["scale"] = library.give(np.asarray(float(call.spec.scale_value(call.q.shape[3]))).astype(call.dtype))
     return given
 
 
@@ -104,7 +106,7 @@ def _keywords(profile: Profile, library: Library, call: Call, given: dict[str, A
     if spec.causal != "none":
         wanted["causal"] = True
     if spec.scale is not None:
-        wanted["scale"] = float(spec.scale)
+        wanted["scale"] = given.get("scale", float(spec.scale))
     if spec.window is not None:
         wanted["window"] = tuple(spec.window)
     if spec.softcap is not None:
@@ -198,10 +200,16 @@ def _named(raw: Any, profile: Profile, library: Library, call: Call) -> dict[str
     return found
 
 
+def _differentiated(profile: Profile, given: dict[str, Any]) -> list[str]:
+    """The arrays that gradients are asked of: q, k, v, and of the others those that the target takes."""
+    named = (*_DIFFERENTIABLE, "scale")
+    return [n for n in named if n in given and (n in ("q", "k", "v") or n in profile.parameters)]
+
+
 def _torch_gradients(
     function: Function, profile: Profile, library: Library, call: Call, given: dict[str, Any], keywords: dict[str, Any]
 ) -> dict[str, Any]:
-    names = [n for n in _DIFFERENTIABLE if n in given and (n in ("q", "k", "v") or n in profile.parameters)]
+    names = _differentiated(profile, given)
     for name in names:
         given[name].requires_grad_(True)
     raw = function(given["q"], given["k"], given["v"], **keywords)
@@ -214,7 +222,9 @@ def _torch_gradients(
     grads = torch.autograd.grad(
         [y for y, _ in pairs], [given[n] for n in names], [g for _, g in pairs], allow_unused=True
     )
-    found = {n: g if g is not None else torch.zeros_like(given[n]) for n, g in zip(names, grads, strict=True)}
+    # What the graph does not reach has gradient 0, but a scale that it does not reach was read as a number.
+    pairs = [(n, g) for n, g in zip(names, grads, strict=True) if g is not None or n != "scale"]
+    found = {n: g if g is not None else torch.zeros_like(given[n]) for n, g in pairs}
     forward = _forward(raw, profile, library, call.with_(grad_output=call.grad_output))
     return {**forward, "gradients": _named(found, profile, library, call)}
 
@@ -223,7 +233,7 @@ def _jax_gradients(
     function: Function, profile: Profile, library: Library, call: Call, given: dict[str, Any], keywords: dict[str, Any]
 ) -> dict[str, Any]:
     jax = library.module
-    names = [n for n in _DIFFERENTIABLE if n in given and (n in ("q", "k", "v") or n in profile.parameters)]
+    names = _differentiated(profile, given)
 
     def run(*arrays: Any) -> Any:
         at = dict(zip(names, arrays, strict=True))

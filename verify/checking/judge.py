@@ -19,7 +19,7 @@ import numpy as np
 from verify.checking.allowance import Judge, parse_algorithm
 from verify.checking.calls import Call, Reply
 from verify.checking.cases import BUILT_IN, Case, Setting, as_features
-from verify.checking.conventions import Met, conventions, reading_of
+from verify.checking.conventions import Met, conventions, gradient_determinism, reading_of
 from verify.checking.diagnose import NOTHING, Evidence, choose, diagnose, evidence
 from verify.checking.extent import Extent
 from verify.checking.gradients import gradient_findings
@@ -43,7 +43,8 @@ KINDS = (
     "mask arithmetic", "mask composition", "mask dropped", "empty row", "causal dropped", "causal alignment", "window",
     "window decode", "static cache", "GQA order", "GQA axis", "softcap order", "softcap dropped", "sink",
     "softmax plus one", "ALiBi", "RoPE layout", "RoPE precision", "LSE", "LSE base", "LSE overflow", "dropout",
-    "gradient", "bias gradient", "softcap gradient", "LSE gradient", "GQA gradient", "packed gradient", "ragged tile",
+    "gradient", "bias gradient", "softcap gradient", "LSE gradient", "GQA gradient", "packed gradient",
+    "scale gradient", "RoPE gradient", "ragged tile",
 )  # fmt: skip
 NO_KEYS: tuple[tuple[int, float], ...] = ()
 STOPS = ("hang", "died")
@@ -231,10 +232,15 @@ class Session:
 
     def _gradients(self) -> None:
         for case, violation, text in gradient_findings(
-            self.setting, self.plan, self._ask_graded, self.judge, self.reading, self.asked
+            self.setting, self.plan, self._ask_graded, self.judge, self.reading, self.asked, self.not_shown
         ):
             verdict: Class = "proved wrong" if violation.rule in ("values", "non-finite") else "property broken"
             self._report(case, None, violation, verdict, text)
+        for one in gradient_determinism(self.setting, self._ask_graded):
+            self.asked["determinism"] = None
+            self.conventions.append(one.convention)
+            if one.broken is not None:
+                self._broken(one.broken)
 
     def _ask_graded(self, call: Call) -> Reply:
         """Likewise, counting the answers that hold gradients."""

@@ -16,6 +16,7 @@ from typing import Any
 import numpy as np
 
 from verify.checking.calls import Array, Call
+from verify.checking.rotary import rotated, rotation_unit
 
 Wide = np.longdouble
 UNIT = float(np.finfo(Wide).eps) / 2
@@ -105,26 +106,6 @@ def scale_of(call: Call) -> Any:
     if isinstance(scale, Fraction):
         return Wide(scale.numerator) / Wide(scale.denominator)
     return Wide(scale)
-
-
-def rotated(array: Array, call: Call, offset: int) -> Array:
-    """Rotary embedding of (…, n, d) in long double (Su et al. 2021, section 3.2.2)."""
-    rope = call.spec.rope
-    assert rope is not None
-    x = array.astype(Wide)
-    d = rope.dims or x.shape[-1]
-    position = (np.arange(x.shape[-2]) + offset).astype(Wide)
-    frequency = np.power(Wide(rope.base), -2 * np.arange(d // 2).astype(Wide) / Wide(d))
-    angle = position[:, None] * frequency
-    cos, sin = np.cos(angle), np.sin(angle)
-    out = x.copy()
-    if rope.layout == "half":
-        a, b = x[..., : d // 2], x[..., d // 2 : d]
-        out[..., : d // 2], out[..., d // 2 : d] = a * cos - b * sin, b * cos + a * sin
-    else:
-        a, b = x[..., 0:d:2], x[..., 1:d:2]
-        out[..., 0:d:2], out[..., 1:d:2] = a * cos - b * sin, b * cos + a * sin
-    return out
 
 
 def raw_scores(call: Call, seen: Array, reading: Reading = USUAL) -> Array:
@@ -241,8 +222,7 @@ def score_error(
         size = np.where(seen, size, 0)
         error = ((d + 4) * u + 5 * store) * size
         if call.spec.rope is not None:
-            reach = call.q.shape[2] + call.k.shape[2] + abs(call.spec.rope.q_offset) + abs(call.spec.rope.k_offset)
-            error = error + 2 * (reach * 6 * u + 6 * function + 2 * store) * 2 * size
+            error = error + 2 * rotation_unit(call, u, store, function) * 2 * size
         if call.spec.softcap is not None:
             # |c·tanh(x/c) − c·tanh(y/c)| ≤ |x − y| (1 − tanh²) at the point of the interval nearest to 0
             inner = np.maximum(size * 0, _before_cap(call, seen, reading) - error) / call.spec.softcap

@@ -86,6 +86,7 @@ class Isolated:
         header = {
             "spec": spec_to_json(call.spec),
             "lse": call.lse,
+            "scale_gradient": call.scale_gradient,
             "memory": list(call.memory),
             "options": list(call.options),
         }

@@ -3,7 +3,7 @@
 Guarantees: `gradients(call)` encloses the exact vector-Jacobian product of a call for every input; `room` bounds, per
 entry, what any run with the given units may add: weights recomputed from perturbed scores, products in any order,
 D = rowsum(dO ∘ O) from the stored output or rowsum(P ∘ dP), every intermediate stored once. Rows without keys give
-nothing back.
+nothing back. Under RoPE the gradients are those of q and k before the rotation; the scale's is the sum of dS ∘ QKᵀ.
 Does not: bound an algorithm that accumulates gradients in 16 bits across blocks.
 
 Source: Dao et al. 2022 (FlashAttention), appendix B.2, equations for dV, dP, dS, dQ, dK.
@@ -31,6 +31,7 @@ from verify.checking.reference import (
     truth,
     weight_error,
 )
+from verify.checking.rotary import pair_sums, rotated, rotation_unit
 
 
 @dataclass(frozen=True)
@@ -74,12 +75,7 @@ class _Pass:
 
 
 def gradients(call: Call, judge: Judge, forward: Allowed, reading: Reading = USUAL) -> dict[str, Gradient]:
-    """The enclosed gradients of Σ grad_output·output + Σ grad_lse·lse, by name of the input.
-
-    Raises ValueError for a call under RoPE, whose rotation is not taken back here.
-    """
-    if call.spec.rope is not None:
-        raise ValueError("gradients under RoPE are not certified here")
+    """The enclosed gradients of Σ grad_output·output + Σ grad_lse·lse, by name of the input; "scale" among them."""
     right = truth(call, reading)
     clean = np.where(np.isfinite(forward.total), forward.total, 0)
     exact = _backward(call, right, reading, Units(UNIT, 0.0, UNIT, 0.0), right.radius)
@@ -91,8 +87,9 @@ def _backward(call: Call, right: Truth, reading: Reading, units: Units, output_e
     b, h, h_kv, n, m, _d, d_v = call.shape
     u, store = units.wide, units.store
     tau = scale_of(call)
-    q = call.q.astype(Wide)
-    k, v = repeated(call.k, h, reading.tiled).astype(Wide), repeated(call.v, h, reading.tiled).astype(Wide)
+    turned = _turned(call, units)
+    q, k = turned.q, repeated(turned.k, h, reading.tiled)
+    v = repeated(call.v, h, reading.tiled).astype(Wide)
     used = np.asarray(right.seen.any(axis=2))[..., None]
     k, v = np.where(used, k, 0), np.where(used, v, 0)
     q = np.where(right.empty[..., None], 0, q)
@@ -144,6 +141,13 @@ def _backward(call: Call, right: Truth, reading: Reading, units: Units, output_e
     coarse = 2 * store + 4 * u
     values["q"], errors["q"] = _product("bhnm,bhmd->bhnd", ds, e_ds, k, np.asarray(tau), (m + 2 * blocks) * u + coarse)
     values["k"], errors["k"] = _product("bhnm,bhnd->bhmd", ds, e_ds, q, np.asarray(tau), (n + 2 * blocks) * u + coarse)
+    values["scale"], errors["scale"] = _of_scale(ds, e_ds, q, k, units)
+    if call.spec.rope is not None:
+        size, e_k = np.abs(ds) + e_ds, np.where(used, repeated(turned.e_k, h, reading.tiled), 0)
+        errors["q"] = errors["q"] + abs(tau) * np.einsum("bhnm,bhmd->bhnd", size, e_k)
+        errors["k"] = errors["k"] + abs(tau) * np.einsum("bhnm,bhnd->bhmd", size, turned.e_q)
+        for name, offset in (("q", call.spec.rope.q_offset), ("k", call.spec.rope.k_offset)):
+            values[name], errors[name] = _turned_back(call, values[name], errors[name], offset, turned.unit)
     drop_p, drop_e = p * drop, e_p * np.abs(drop) + store * p * np.abs(drop)
     values["v"], errors["v"] = _product(
         "bhnm,bhnd->bhmd", drop_p, drop_e, do, np.asarray(Wide(1)), (n + 2 * blocks) * u + 2 * u
@@ -154,6 +158,43 @@ def _backward(call: Call, right: Truth, reading: Reading, units: Units, output_e
         for name in ("k", "v"):
             values[name], errors[name] = _gathered(values[name], errors[name], h_kv, reading.tiled, units)
     return _Pass(values, {name: e.astype(np.float64) for name, e in errors.items()})
+
+
+@dataclass(frozen=True, eq=False)
+class _Turned:
+    """q and k as they meet in the scores (rotated under RoPE), what rounding may put them off by, one turn's unit."""
+
+    q: Array
+    k: Array
+    e_q: Array
+    e_k: Array
+    unit: float
+
+
+def _turned(call: Call, units: Units) -> _Turned:
+    q, k, rope = call.q.astype(Wide), call.k.astype(Wide), call.spec.rope
+    if rope is None:
+        return _Turned(q, k, np.zeros(()), np.zeros(()), 0.0)
+    # Rotated queries and keys are stored in the input's format, whatever the algorithm says of scores.
+    unit = rotation_unit(call, units.wide, max(units.store, units.out), 8 * units.wide)
+    e_q, e_k = unit * pair_sums(q, call), unit * pair_sums(k, call)
+    return _Turned(rotated(q, call, rope.q_offset), rotated(k, call, rope.k_offset), e_q, e_k, unit)
+
+
+def _turned_back(call: Call, value: Array, error: Array, offset: int, unit: float) -> tuple[Array, Array]:
+    """The gradient before the rotation: the transposed rotation of the gradient after it."""
+    size = pair_sums(error, call)
+    return rotated(value, call, offset, back=True), size + unit * (pair_sums(value, call) + size)
+
+
+def _of_scale(ds: Array, e_ds: Array, q: Array, k: Array, units: Units) -> tuple[Array, Array]:
+    """Σ dS ∘ QKᵀ, the scale's gradient, whichever of the two products comes first."""
+    product = np.einsum("bhnd,bhmd->bhnm", q, k)
+    size = np.einsum("bhnd,bhmd->bhnm", np.abs(q), np.abs(k))
+    value = (ds * product).sum()
+    terms = ds.size + q.shape[-1] + sum(ds.shape[2:])
+    error = (e_ds * size).sum() + (terms * units.wide + 4 * units.store) * ((np.abs(ds) + e_ds) * size).sum()
+    return np.asarray(value), np.asarray(error + units.out * (np.abs(value) + error) + units.tiny)
 
 
 def _weights(call: Call, right: Truth, reading: Reading) -> tuple[Array, Array, Array | None]:
@@ -217,7 +258,7 @@ def _gathered(value: Array, error: Array, h_kv: int, tiled: bool, units: Units) 
 
 
 def complex_step(call: Call, name: str, index: tuple[int, ...], reading: Reading = USUAL) -> float:
-    """d(Σ grad_output·output)/d(entry) by a complex step of 1e-200: a second opinion on the closed form.
+    """d(Σ grad_output·output)/d(entry, or "scale") by a complex step of 1e-200: a second opinion on the closed form.
 
     f(x + ih) = f(x) + ih f'(x) + O(h²), with no cancellation (Squire and Trapp 1998). Double precision.
     """
@@ -230,10 +271,16 @@ def complex_step(call: Call, name: str, index: tuple[int, ...], reading: Reading
         for n in ("q", "k", "v", "bias", "sink")
         if getattr(call, n) is not None
     }
-    arrays[name][index] += 1j * step
+    if name != "scale":
+        arrays[name][index] += 1j * step
     k, v = repeated(arrays["k"], h, reading.tiled), repeated(arrays["v"], h, reading.tiled)
     seen = seen_keys(call, reading)
-    s = np.einsum("bhnd,bhmd->bhnm", arrays["q"], k) * float(scale_of(call))
+    q = arrays["q"]
+    if call.spec.rope is not None:
+        q = rotated(q, call, call.spec.rope.q_offset)
+        k = rotated(k, call, call.spec.rope.k_offset)
+    tau = float(scale_of(call)) + (1j * step if name == "scale" else 0)
+    s = (np.einsum("bhnd,bhmd->bhnm", q, k) * tau).astype(np.complex128)
     if call.spec.softcap is not None:
         s = call.spec.softcap * np.tanh(s / call.spec.softcap)
     if call.bias is not None:

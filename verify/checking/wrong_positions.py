@@ -13,7 +13,7 @@ import numpy as np
 from compute.spec import Rope
 from verify.checking.calls import Array, Call, dtype_of
 from verify.checking.outcomes import Wrong, again
-from verify.checking.reference import rotated
+from verify.checking.rotary import rotated
 
 
 def slopes(call: Call) -> Iterator[Wrong]:
