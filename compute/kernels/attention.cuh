@@ -141,7 +141,7 @@ attention_forward(const ST* __restrict__ q, const ST* __restrict__ k, const ST* 
   for (int i = 0; i < RM; ++i) {
     const int row = row0 + ty * RM + i;
     AT factor = 1;
-    if (sink != nullptr) {
+    if (sink != nullptr && sink[head % heads] != -infinity((AT)0)) {  // minus infinity: no sink
       const AT x = sink[head % heads], t = larger(top[i], x);
       factor = exp_(top[i] - t);
       sum[i] = sum[i] * factor + exp_(x - t);

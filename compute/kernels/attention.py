@@ -186,7 +186,7 @@ def backward(
     xp, accumulator = backend.xp, FORMATS[p.format].accumulator
     if grad_output.shape != out.shape or grad_output.dtype != out.dtype:
         raise InputError(f"grad_output is {grad_output.dtype}{grad_output.shape}, the output {out.dtype}{out.shape}")
-    grad_output = xp.ascontiguousarray(grad_output)
+    out, lse, grad_output = (xp.ascontiguousarray(a) for a in (out, lse, grad_output))
     grad_lse = None if grad_lse is None else xp.ascontiguousarray(grad_lse, dtype=accumulator)
     delta = xp.empty((b, h, n), accumulator)
     dsink = None if p.sink is None else xp.empty((b, h, n), accumulator)

@@ -172,7 +172,7 @@ attention_forward(const double* __restrict__ q, const double* __restrict__ k, co
     double total = sum[high], factor = 1;
     total += __shfl_xor_sync(FULL_WARP, total, 1);
     total += __shfl_xor_sync(FULL_WARP, total, 2);
-    if (sink != nullptr) {
+    if (sink != nullptr && sink[head % heads] != -infinity(0.0)) {  // minus infinity: no sink
       const double x = sink[head % heads], best = larger(top[high], x);
       factor = exp(top[high] - best);
       total = total * factor + exp(x - best);

@@ -15,5 +15,7 @@ attention_delta(const ST* __restrict__ o, const ST* __restrict__ d_o, const AT* 
     for (int c = 0; c < HV; ++c) sum += (AT)o[at * HV + c] * (AT)d_o[at * HV + c];
   if (dlse != nullptr && lse[at] != -infinity((AT)0)) sum -= dlse[at];
   delta[at] = sum;
-  if (sink != nullptr) dsink[at] = -exp_(sink[head % heads] - lse[at]) * sum;
+  if (sink == nullptr) return;
+  const AT x = sink[head % heads];
+  dsink[at] = x == -infinity((AT)0) ? (AT)0 : -exp_(x - lse[at]) * sum;
 }

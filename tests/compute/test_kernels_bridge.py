@@ -170,3 +170,50 @@ def test_heads_too_large_for_a_device_are_named(limit: int, d: int, fits: bool) 
         return
     with pytest.raises(DeviceError, match=f"d_k = {d}.* and a recorder has {limit}: use algorithm='online'"):
         bridge.forward(problem, recorder)
+
+
+@pytest.mark.parametrize("family", ["simt", "mma"])
+@pytest.mark.parametrize("empty", ["zero", "nan"])
+def test_a_sink_of_minus_infinity_is_none(family: str, empty: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    rng = np.random.default_rng(0)
+    q, k, v, grad = (rng.standard_normal((1, 2, 5, 8)) for _ in range(4))
+    mask = np.ones((5, 5), bool)
+    mask[2] = False
+    problem = resolve(q, k, v, Spec(empty_row=empty), mask=mask, sink=np.array([-np.inf, 0.5]))
+    monkeypatch.setattr(bridge, "_family", lambda *_: family)
+    out, lse = bridge.forward(problem, BACKEND)
+    want, want_lse = plain_forward(problem.whole(), shifted=True)
+    np.testing.assert_allclose(out, want, rtol=0, atol=200 * 2.0**-53)
+    np.testing.assert_allclose(lse, want_lse, rtol=200 * 2.0**-53)
+    got = bridge.backward(problem, grad, None, out, lse, BACKEND)
+    exact = plain_backward(problem.whole(), grad, None, shifted=True)
+    for name in ("dq", "dk", "dv", "dsink"):
+        np.testing.assert_allclose(got[name], np.asarray(getattr(exact, name)).reshape(got[name].shape), atol=1e-13)
+
+
+@pytest.mark.parametrize("family", ["simt", "mma"])
+def test_arrays_may_lie_in_memory_as_they_like(family: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Transposed, strided and reversed arrays, of every argument of forward and backward."""
+    monkeypatch.setattr(bridge, "_family", lambda *_: family)
+    rng = np.random.default_rng(4)
+
+    def strange(a: Any) -> Any:
+        held = np.full((*a.shape[::-1][:-1], 2 * a.shape[0] + 1), np.nan)
+        held[..., 1::2] = a.T[..., ::-1]
+        view = held[..., 1::2][..., ::-1].T
+        assert not view.flags.c_contiguous
+        return view
+
+    q, k, v, grad = (rng.standard_normal((3, 2, r, 8)) for r in (5, 7, 7, 5))
+    sink, grad_lse = rng.standard_normal(2), rng.standard_normal((3, 2, 5))
+    mask = rng.random((3, 2, 5, 7)) < 0.7
+
+    def everything(f: Any) -> dict[str, Any]:
+        odd = np.asarray(f(mask.astype(np.float64)) == 1.0) if f is not np.asarray else mask
+        problem = resolve(*(f(a) for a in (q, k, v)), Spec(softcap=3.0), mask=odd, sink=sink[::-1][::-1])
+        out, lse = bridge.forward(problem, BACKEND)
+        return {"out": out, "lse": lse, **bridge.backward(problem, f(grad), f(grad_lse), f(out), f(lse), BACKEND)}
+
+    plain, odd = everything(np.asarray), everything(strange)
+    for name, value in plain.items():
+        np.testing.assert_array_equal(odd[name], value, err_msg=name)
