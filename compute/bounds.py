@@ -9,7 +9,7 @@ adversary exceeds them.
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import Any, Literal
 
 import numpy as np
@@ -129,8 +129,7 @@ def tolerance(
     heads = split(
         q, k, v, spec, mask=mask, bias=bias, sink=sink, alibi_slopes=alibi_slopes, key_lengths=key_lengths
     )  # fmt: skip
-    if heads.problem.xp is not np:
-        heads = Heads(replace(heads.problem, xp=np), tuple(head.host for head in heads), heads.shape)
+    heads = heads.host()
     chosen = ""
     if algorithm is None:
         algorithm, chosen = usual(*(str(x.dtype) for x in (q, k, v)))

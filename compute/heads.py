@@ -82,17 +82,12 @@ class Head:
     @cached_property
     def host(self) -> Head:
         """The same head in NumPy arrays."""
-        if not self.device:
-            return self
+        return self.in_numpy(_in_numpy(self.part.problem)) if self.device else self
+
+    def in_numpy(self, problem: Problem) -> Head:
+        """The same head in NumPy arrays; problem: the call's, in NumPy arrays."""
         move = self.xp.asnumpy
-        problem = self.part.problem
-        moved: dict[str, Any] = {
-            name: value if value is None else move(value)
-            for name in ("q", "k", "v", "mask", "sink", "slopes", "drop")
-            for value in (getattr(problem, name),)
-        }
-        additive = tuple(move(x) for x in problem.additive)
-        part = replace(self.part, problem=replace(problem, xp=np, additive=additive, **moved))
+        part = replace(self.part, problem=problem)
         return replace(self, q=move(self.q), k=move(self.k), v=move(self.v), part=part)
 
     @cached_property
@@ -170,6 +165,13 @@ class Heads:
     items: tuple[Head, ...]
     shape: tuple[int, ...]
 
+    def host(self) -> Heads:
+        """The same heads in NumPy arrays."""
+        if self.problem.xp is np:
+            return self
+        problem = _in_numpy(self.problem)
+        return replace(self, problem=problem, items=tuple(head.in_numpy(problem) for head in self.items))
+
     def __len__(self) -> int:
         return len(self.items)
 
@@ -180,6 +182,17 @@ class Heads:
         """One array a head, of the shape `axes`, stacked back to the leading axes of the call."""
         xp = self.problem.xp
         return xp.stack(parts).reshape((*self.shape, *axes)) if parts else xp.empty((*self.shape, *axes))
+
+
+def _in_numpy(problem: Problem) -> Problem:
+    """A call of CuPy arrays in NumPy arrays."""
+    move = problem.xp.asnumpy
+    moved: dict[str, Any] = {
+        name: value if value is None else move(value)
+        for name in ("q", "k", "v", "mask", "sink", "slopes", "drop")
+        for value in (getattr(problem, name),)
+    }
+    return replace(problem, xp=np, additive=tuple(move(x) for x in problem.additive), **moved)
 
 
 def tiles(n: int, size: int = ROWS) -> Iterator[slice]:
