@@ -11,7 +11,7 @@ from compute.heads import Head, split
 from compute.spec import Spec
 from compute.tier1 import Settings
 from compute.tier1_backward import backward
-from compute.tier2 import tight
+from compute.tier2_backward import tight_backward
 from tests.compute.families import Case, keep_of
 from tests.compute.truth import excess, truth
 
@@ -46,7 +46,7 @@ def shares(case: Case, grad: np.ndarray, settings: Settings, prec: int = 200) ->
     head = head_of(case)
     with np.errstate(all="ignore"):
         out, got = backward(head, grad, settings, want_bias=True)
-        second = tight(head, np.arange(head.n))
+        second, fine = tight_backward(head, grad, want_bias=True)
     exact = exact_of(case, grad, prec=max(prec, 300))
     for row in exact["rows"]:
         yield "lse", excess(exact["lse"][row], out.lse[row], out.lse_rad[row], prec=prec)
@@ -57,9 +57,14 @@ def shares(case: Case, grad: np.ndarray, settings: Settings, prec: int = 200) ->
             low = second.low[row, c]
             yield "output, tier 2", excess(ball, second.mid[row, c], second.rad[row, c], low, prec=max(prec, 300))
     for what in ("dq", "dk", "dv", "dbias"):
-        mid, rad = getattr(got, what), getattr(got, f"{what}_rad")
+        mid, rad, e = getattr(got, what), getattr(got, f"{what}_rad"), getattr(fine, what)
         for at in np.ndindex(mid.shape):
-            yield what, excess(exact[what][at], mid[at], rad[at], prec=prec)
-    yield "dscale", excess(exact["dscale"], *got.dscale, prec=prec)
-    if got.dsink is not None:
-        yield "dsink", excess(exact["dsink"], *got.dsink, prec=prec)
+            ball = exact[what][at]
+            yield what, excess(ball, mid[at], rad[at], prec=prec)
+            yield f"{what}, tier 2", excess(ball, e.mid[at], e.rad[at], e.low[at], prec=max(prec, 300))
+    for what in ("dscale", "dsink"):
+        coarse, e = getattr(got, what), getattr(fine, what)
+        if coarse is not None:
+            yield what, excess(exact[what], *coarse, prec=prec)
+            low = float(e.low)
+            yield f"{what}, tier 2", excess(exact[what], float(e.mid), float(e.rad), low, prec=max(prec, 300))
