@@ -4,6 +4,10 @@ Guarantees: every index is bound by a sum or given a range, every entry is shown
 denominator, root and logarithm is shown to be defined, and every sum's range is shown not to run backwards; where one
 of the last two isn't shown, `Unestablished` says which condition to state. Binders get fresh names on the way in.
 Does not: trust anything read off the expression that SymPy may have cancelled; side conditions come from the caller.
+
+A `Product` and a power with a symbolic exponent are read as exp(Σ log f) and exp(k log a), which is sound where f > 0
+and a > 0; that must be shown. For other signs they are not read: x^k of unknown sign has no logarithm, and the laws of
+its exponents (0^0 = 1, x^(k+1) = x x^k for k ≥ 0 only) are not those of this normal form.
 """
 
 from __future__ import annotations
@@ -190,6 +194,7 @@ class Importer(Leaves):
             sympy.exp: self._exp,
             sympy.log: self._log,
             sympy.Sum: self._sum,
+            sympy.Product: self._product,
             sympy.KroneckerDelta: self._delta,
             sympy.Piecewise: self._piecewise,
             Diff: self._diff,
@@ -212,7 +217,7 @@ class Importer(Leaves):
         if base is sympy.E:
             return Poly.mono(Mono(argument=self.term(exponent, scope, facts)))
         if not exponent.is_Rational:
-            raise StatementError(f"unsupported exponent {exponent} in {expr}: exponents are rational numbers")
+            return self._symbolic_power(expr, scope, facts)
         p = Power(int(exponent.p), int(exponent.q))
         inside = self.term(base, scope, facts)
         if p.denominator == 1 and p >= 0:
@@ -229,15 +234,38 @@ class Importer(Leaves):
             raise Unestablished(f"{base} under the root in {expr} is not known to be positive: state Positive({base})")
         return Poly.atom(Atom("pow", parts=(inside,)), p)
 
+    def _symbolic_power(self, expr: Any, scope: Scope, facts: Facts) -> Poly:
+        """base^k = exp(k log base) for a positive base."""
+        base, exponent = expr.args
+        if not exponent.is_integer:
+            raise StatementError(
+                f"unsupported exponent {exponent} in {expr}: exponents are rational numbers, or integer polynomials in "
+                "sizes and indices"
+            )
+        times = Poly.of_index(self.ix(exponent, scope, expr))
+        return Poly.mono(Mono(argument=times.times(self._log_of(base, expr, scope, facts))))
+
+    def _product(self, expr: Any, scope: Scope, facts: Facts) -> Poly:
+        """Π f = exp(Σ log f) for positive factors; the empty product is exp(0) = 1."""
+        inner, known, opened = self.open_sum(expr, scope, facts)
+        total = self._log_of(expr.function, expr, inner, known)
+        for name, bounds in reversed(opened):
+            total = total.summed(name, bounds)
+        return Poly.mono(Mono(argument=total))
+
+    def _log_of(self, inside: Any, where: Any, scope: Scope, facts: Facts) -> Poly:
+        """log of what is shown to be positive."""
+        term = self.term(inside, scope, facts)
+        value = self.normaliser.normal(self.unfold(term, frozenset()), facts)
+        if not self.normaliser.holds_in_all_cases(is_positive, value, facts):
+            raise Unestablished(f"{inside} in {where} is not known to be positive: state Positive({inside})")
+        return Poly.atom(Atom("fn", "log", parts=(term,)))
+
     def _exp(self, expr: Any, scope: Scope, facts: Facts) -> Poly:
         return Poly.mono(Mono(argument=self.term(expr.args[0], scope, facts)))
 
     def _log(self, expr: Any, scope: Scope, facts: Facts) -> Poly:
-        inside = self.term(expr.args[0], scope, facts)
-        value = self.normaliser.normal(self.unfold(inside, frozenset()), facts)
-        if not self.normaliser.holds_in_all_cases(is_positive, value, facts):
-            raise Unestablished(f"{expr.args[0]} in {expr} is not known to be positive: state Positive({expr.args[0]})")
-        return Poly.atom(Atom("fn", "log", parts=(inside,)))
+        return self._log_of(expr.args[0], expr, scope, facts)
 
     def _sum(self, expr: Any, scope: Scope, facts: Facts) -> Poly:
         inner, known, opened = self.open_sum(expr, scope, facts)

@@ -202,6 +202,8 @@ class Degrees:
     def inverse(self, x: Degree) -> Degree:
         shape = x.polynomial
         if shape is not None and shape.constant is not None and not x.logs:
+            if shape.constant == 0:
+                raise NoBound("a division by zero")
             value = Fraction(1) / (shape.constant * shape.surd)
             return Degree(_UNIT, {}, Polynomial(0, abs(value), value.denominator, shape.surd, value))
         self._kept.append(x)

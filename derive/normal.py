@@ -3,7 +3,7 @@
 Guarantees: `Normaliser.normal` returns a sum equal to the one given, for every value of the sizes and free indices that
 meets the facts; two statements' difference is proved zero when its normal form is the empty sum. Delta contraction,
 exchange of sums, triangular ranges, shifts, joined ranges, D · D⁻¹ = 1 for sums that are never zero, exp(a + b),
-exp(log P) and log of products are part of it.
+exp(log P) and log of products are part of it; products over ranges are exponentials of sums of logarithms.
 Does not: decide equality. A difference that isn't reduced to the empty sum is "not shown".
 """
 
@@ -16,15 +16,16 @@ from derive.binders import canonical, name_binders
 from derive.cases import first_case, poly_in_case, split_case
 from derive.errors import DeriveError
 from derive.index import Facts, Ix
-from derive.powers import function, power, split_exponent
+from derive.powers import function, logarithm, power, split_exponent
 from derive.ranges import count_binder, join, point_options, reduce_bounds, solve_equations, solve_free, undo_shift
 from derive.reduction import ORDERS, absorb, lead_term
-from derive.signs import Environment, is_nonzero
+from derive.signs import POSITIVE, Environment, atom_sign, is_nonzero
 from derive.terms import Atom, Mono, Poly, Power, merged, wrap
 
 SignTest = Callable[[Poly, Environment, Facts], bool]
 _MOST_TERMS = 4000
 _MOST_STEPS = 40000
+_MOST_PAIRED = 8  # terms that are compared by their logarithms, pair by pair
 _MOST_CLEARED = 12  # terms; beyond it multiplying out costs more than it ever showed
 
 
@@ -57,7 +58,7 @@ class Normaliser:
     def is_zero(self, poly: Poly) -> bool:
         """True when the sum is shown to be zero for all sizes."""
         form = self.normal(poly)
-        if form.is_zero or self._zero_after_clearing(form, 0):
+        if form.is_zero or self._zero_after_clearing(form, 0) or self._zero_by_logarithms(form):
             return True
         bases = _bases(form)
         other = [o for o in ORDERS if any(lead_term(p, o) != lead_term(p, self.order) for p in bases)]
@@ -222,6 +223,38 @@ class Normaliser:
             else:
                 new = power(self.normal(value, inner, depth + 1), p, self.env, inner)
         return None if canonical(new).key == canonical(Poly.atom(atom, p)).key else new
+
+    def _zero_by_logarithms(self, form: Poly) -> bool:
+        """Whether the terms cancel in pairs c A − d B with log(c A) = log(d B): products and powers of a factor that
+        one term holds inside, and the other beside, as Π_{l<n} f_l and f_{n−1} Π_{l<n−1} f_l.
+
+        Sound because log is injective on positive numbers; factors of unknown sign must be the same in both terms.
+        """
+        if len(form.terms) > _MOST_PAIRED or not any(m.argument for m, _ in form.terms):
+            return False
+        left = list(form.terms)
+        while left:
+            (a, c), *others = left
+            match = next((t for t in others if c * t[1] < 0 and self._same_logarithm(a, c, *t)), None)
+            if match is None:
+                return False
+            left = [t for t in others if t is not match]
+        return True
+
+    def _same_logarithm(self, a: Mono, c: Fraction, b: Mono, d: Fraction) -> bool:
+        if a.binders or b.binders or (a.bounds, a.equations) != (b.bounds, b.equations):
+            return False
+        known = self.env.facts.given(a.bounds)
+        quotient = merged((*a.factors, *((atom, -p) for atom, p in b.factors)))
+        if any(p and atom_sign(atom, self.env, known) != POSITIVE for atom, p in quotient):
+            return False
+        difference = logarithm(Poly.const(abs(c / d)), self.env, known)
+        for atom, p in quotient:
+            inside = atom.parts[0] if atom.kind == "pow" else Poly.atom(atom)
+            difference = difference + Poly.atom(Atom("fn", "log", parts=(inside,))).scaled(p)
+        for argument, sign in ((a.argument, 1), (b.argument, -1)):
+            difference = difference + (argument.scaled(sign) if argument else Poly({}))
+        return self.normal(difference, known).is_zero
 
     def _zero_after_clearing(self, form: Poly, depth: int) -> bool:
         """Multiply by a denominator that is never zero, and look again: the rest of "common denominators"."""

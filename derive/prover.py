@@ -10,12 +10,13 @@ from __future__ import annotations
 
 import dataclasses
 import itertools
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from derive import arguments, intervals, modular
 from derive.assumptions import Distinct, InRange
+from derive.at_sizes import show
 from derive.errors import CheckersDisagree, DeriveError, StatementError
 from derive.importer import Importer, Unestablished
 from derive.language import Diff
@@ -71,7 +72,8 @@ def prove(
 
     Returns Proved (both checkers pass), Refuted (with a witness over the reals), ExactAtSizes (true at all drawn
     sizes, not shown for all) or Unknown. Relations other than "=" can be refuted here; to prove one, write its steps
-    with the rules of `derive.rules`. opaque: names of defined arrays to keep as they are. Raises StatementError for
+    with the rules of `derive.rules`. A `Product`, or a power with sizes and indices in its exponent, is proved where
+    its factors or its base are shown to be positive. opaque: names of defined arrays to keep as they are. Raises StatementError for
     what can't be read, for an argument of the wrong kind, and for an assumption in words, which no checker reads: a
     claim may carry words, but they prove nothing and leave nothing refuted. Raises CheckersDisagree when the two
     checkers contradict each other.
@@ -124,8 +126,17 @@ def _combine(first: FirstAnswer, lhs: Any, rhs: Any, conditions: tuple[Any, ...]
     if first.zero:
         return Verdict.proved("all sizes", checkers=("normal form", "modular"), **evidence)
     if second.agrees:
-        return Verdict.exact_at_sizes(f"{len(second.sizes)} drawn sizes; not shown for all", **evidence)
+        return Verdict.exact_at_sizes(f"{_draws(second.sizes)}; not shown for all", **evidence)
     return Verdict.unknown(first.reason)
+
+
+def _draws(sizes: Sequence[Mapping[str, int]]) -> str:
+    """The sizes that were drawn, in words; the first three in full."""
+    named = list(dict.fromkeys(show(one) for one in sizes if one))
+    if not named:
+        return "drawn values" if sizes else "drawn values, without a bound on the error"
+    more = f" and {len(named) - 3} more" if len(named) > 3 else ""
+    return f"at drawn sizes ({'; '.join(named[:3])}{more})"
 
 
 def second_checker(lhs: Any, rhs: Any, assumptions: Iterable[Any] = ()) -> modular.ModularResult:

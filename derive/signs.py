@@ -153,9 +153,10 @@ def _stated(poly: Poly, env: Environment, facts: Facts) -> bool:
     if not env.patterns:
         return False
     key = canonical(poly).key
+    places = _places(poly)
     for pattern in env.patterns:
-        for names in itertools.permutations(sorted(poly.free), len(pattern.indices)):
-            values = {i: Ix.var(v) for i, v in zip(pattern.indices, names, strict=True)}
+        for chosen in itertools.permutations(places, len(pattern.indices)):
+            values = dict(zip(pattern.indices, chosen, strict=True))
             if canonical(pattern.poly.substitute(values)).key != key:
                 continue
             if all(facts.implies(b.substitute(values)) for b in pattern.bounds) and all(
@@ -163,6 +164,16 @@ def _stated(poly: Poly, env: Environment, facts: Facts) -> bool:
             ):
                 return True
     return False
+
+
+def _places(poly: Poly) -> list[Ix]:
+    """What the index of a stated condition may stand for in a sum: its free variables, and where it reads arrays."""
+    found = {Ix.var(v).key: Ix.var(v) for v in poly.free}
+    for mono, _ in poly.terms:
+        for atom, _ in mono.factors:
+            if atom.kind == "at" and not mono.binders:
+                found |= {ix.key: ix for ix in atom.indices}
+    return [found[key] for key in sorted(found)]
 
 
 def nonempty(mono: Mono, facts: Facts) -> bool:

@@ -310,3 +310,14 @@ def test_the_same_seed_draws_the_same() -> None:
     assert check(x[i], x[i], ROW, seed=5) == check(x[i], x[i], ROW, seed=5)
     first, second = (check(x[i], 2 * x[i], ROW, seed=s).witness for s in (5, 6))
     assert first != second
+
+
+def test_a_denominator_that_a_placement_makes_zero_is_drawn_again_or_outside() -> None:
+    """Σ_{j<m} δ_ij is 0 for i ≥ m: no draw there has a value, and none is an error of this program."""
+    inside = total(sympy.KroneckerDelta(i, j), j, m)
+    agreed = check(x[i] / inside, x[i], (*ROW, AtLeast(m), InRange(i, 0, m - 1), Ordered(1, m, n)))
+    assert agreed.agrees
+    nowhere = total(sympy.KroneckerDelta(i, n + j), j, m)
+    with pytest.raises(Outside, match="division by zero"):
+        check(x[i] / nowhere, x[i], (*ROW, AtLeast(m)))
+    assert check(x[i] / inside, x[i], (*ROW, AtLeast(m))).agrees
