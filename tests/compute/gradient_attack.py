@@ -127,7 +127,7 @@ def attack(entries: int, seed: int, names: tuple[str, ...] = tuple(ALGORITHMS)) 
             error = (np.abs(y - e.mid) - e.rad)[usable]
             share = error / tol.total[usable]
             for source, part in tol.sources.items():
-                if (error > (tol.total - part)[usable] * (1 + 1e-9)).any():
+                if (error > (tol.total[usable] - part[usable]) * (1 + 1e-9)).any():
                     result.needed.add(source)
             result.shares[f"{name}, {grad}"] = max(
                 result.shares.get(f"{name}, {grad}", 0.0), float(share.max(initial=0.0))
