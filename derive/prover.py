@@ -73,10 +73,11 @@ def prove(
     Returns Proved (both checkers pass), Refuted (with a witness over the reals), ExactAtSizes (true at all drawn
     sizes, not shown for all) or Unknown. Relations other than "=" can be refuted here; to prove one, write its steps
     with the rules of `derive.rules`. A `Product`, or a power with sizes and indices in its exponent, is proved where
-    its factors or its base are shown to be positive. opaque: names of defined arrays to keep as they are. Raises StatementError for
-    what can't be read, for an argument of the wrong kind, and for an assumption in words, which no checker reads: a
-    claim may carry words, but they prove nothing and leave nothing refuted. Raises CheckersDisagree when the two
-    checkers contradict each other.
+    its factors or its base are shown to be positive. opaque: names of defined arrays to keep as they are.
+
+    Raises StatementError for what can't be read, for an argument of the wrong kind, and for an assumption in words,
+    which no checker reads: a claim may carry words, but they prove nothing and leave nothing refuted. Raises
+    CheckersDisagree when the two checkers contradict each other.
 
     >>> from derive.language import array, index, size, total
     >>> n = size("n")
