@@ -44,6 +44,17 @@ def fixed_point(slices: int, bits: int = 7):
     return product
 
 
+def aligned(left: int | None, right: int | None, bits: int):
+    """Factors cut at `bits` below the largest entry that shares their exponent; axis None shares one in a matrix."""
+
+    def cut(x, axis):
+        top = np.abs(x).max(axis=axis, keepdims=True)
+        e = np.frexp(np.where(top > 0, top, 1))[1]
+        return np.ldexp(np.rint(np.ldexp(x, bits - e)), e - bits)
+
+    return lambda a, b: np.matmul(cut(a, left), cut(b, right))
+
+
 def flushing_half(a, b):
     out = np.matmul(a, b)
     half = out[len(out) // 2 :]
@@ -76,6 +87,20 @@ def test_each_fails_under_its_fault(fault: Arithmetic, canary: str) -> None:
 def test_emulation_passes_the_integers_alone() -> None:
     # why the wide-range canary is needed
     assert "integer product" not in names(Arithmetic(matmul=fixed_point(9)))
+
+
+@pytest.mark.parametrize(
+    ("left", "right"), [(None, None), (None, 0), (1, None), (0, 0), (1, 1)],
+    ids=["one a matrix", "one for all of a", "one for all of b", "one a channel of a", "one a channel of b"],
+)  # fmt: skip
+def test_shared_exponents_that_only_the_scaled_product_sees(left: int | None, right: int | None) -> None:
+    """Exponents shared by rows of different size, with bits enough for every other canary (2^±60 in a row)."""
+    assert names(Arithmetic(matmul=aligned(left, right, 260))) == {"scaled product"}
+
+
+def test_exponents_of_rows_and_columns_are_the_wide_products_to_see() -> None:
+    # a row that differs from others by a power of two is exact under an exponent of its own
+    assert names(Arithmetic(matmul=aligned(1, 0, 64))) == {"wide-range product"}
 
 
 def test_a_failed_canary_refuses(monkeypatch: pytest.MonkeyPatch) -> None:
