@@ -64,7 +64,9 @@ def test_derivations_are_committed_to_the_byte(fresh: tuple[Path, list[Section]]
 @pytest.mark.slow
 def test_numbers_are_committed_within_their_last_digit(fresh: tuple[Path, list[Section]]) -> None:
     pages = sorted(p.name for p in fresh[0].iterdir())
-    assert {"correctness.md", "scaling.md", "saturation.md", "variance.svg"} <= set(pages)
+    for name in ("README", "derivation", "correctness", "scaling", "saturation", "path", "weights"):
+        assert {f"{name}.md", f"{name}.ja.md"} <= set(pages)
+    assert {"variance.svg", "saturation.svg", "path.svg", "path_tokens.svg", "weights.svg"} <= set(pages)
     for name in pages:
         made, kept = ((folder / name).read_text(encoding="utf-8") for folder in (fresh[0], REPORTS))
         assert differences(kept, made) == [], name
@@ -82,17 +84,20 @@ def test_nothing_of_the_machine_is_on_a_page(fresh: tuple[Path, list[Section]]) 
 
 
 def test_committed_pages_link_to_what_exists() -> None:
-    for place in REPORTS.glob("*.md"):
-        text = place.read_text(encoding="utf-8")
-        anchors = {
+    texts = {place: place.read_text(encoding="utf-8") for place in REPORTS.glob("*.md")}
+    anchors = {
+        place: {
             re.sub(r"[^\w\- ]", "", h.lower()).replace(" ", "-") for h in re.findall(r"^#+ (.*)$", text, flags=re.M)
         }
+        for place, text in texts.items()
+    }
+    for place, text in texts.items():
         prose = re.sub(r"\$\$.*?\$\$|\$[^$\n]*\$|`[^`\n]*`", "", text, flags=re.S)
         for target in re.findall(r"\]\(([^)]+)\)", prose):
-            if target.startswith("#"):
-                assert target[1:] in anchors, (place.name, target)
-            else:
-                assert (REPORTS / target.split("#")[0]).is_file(), (place.name, target)
+            file, _, anchor = target.partition("#")
+            where = REPORTS / file if file else place
+            assert where.is_file(), (place.name, target)
+            assert not anchor or anchor in anchors[where], (place.name, target)
         assert text.count("$$") % 2 == 0
 
 
@@ -332,7 +337,7 @@ def test_an_interruption_keeps_what_is_finished(monkeypatch: pytest.MonkeyPatch,
     found = json.loads(place.read_text(encoding="utf-8"))
     jsonschema.validate(found, schema("report-1"))
     assert found["finished"] is False
-    assert {s["name"] for s in found["sections"]} == {"derivations", "variance", "saturation", "weights"}
+    assert {s["name"] for s in found["sections"]} == {"derivations", "variance", "saturation", "path", "weights"}
 
 
 def test_a_difference_fails_the_job(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
@@ -407,11 +412,100 @@ def test_japanese_pages_have_the_same_formulas_and_numbers() -> None:
     assert "一致" in japanese
 
 
-def test_a_study_speaks_only_words_that_have_a_translation() -> None:
-    from verify.reporting.words import _JAPANESE
-    from verify.studies.variance import study_variance
+SMALL_STUDIES: dict[str, dict[str, Any]] = {
+    "variance": {"d_k": (4, 8), "precision": 0.05, "block": 16, "components": "student9"},
+    "saturation": {"d_k": (4, 8), "n": 8, "rows": 200},
+    "path": {"lengths": (1, 4), "rows": 200, "products": 20},
+}
 
-    found = study_variance((4, 8), precision=0.05, block=16)
-    spoken = {found.title, *(t.statement for t in found.tests)}
+
+@pytest.fixture(scope="module")
+def small_results(tmp_path_factory: pytest.TempPathFactory) -> dict[str, StudyResult]:
+    from tests.verify import tiny_models as tiny
+    from verify.studies.run import study
+
+    results = {name: study(name, **options) for name, options in SMALL_STUDIES.items()}
+    model = tiny.write(tmp_path_factory.mktemp("model"), tiny.bert(), tiny.BERT_CONFIG)
+    return {**results, "weights": study("weights", model=model)}
+
+
+@pytest.mark.parametrize("name", [*SMALL_STUDIES, "weights"])
+def test_a_study_speaks_only_words_that_have_a_translation(name: str, small_results: dict[str, StudyResult]) -> None:
+    from verify.reporting.words import known
+
+    found = small_results[name]
+    spoken = {found.title, *(t.statement for t in found.tests), *(t.detail for t in found.tests), *found.notes}
     spoken |= {word for t in found.tables for word in (t.title, *t.header)}
-    assert spoken - set(_JAPANESE) == set()
+    spoken |= {str(p.factors["quantity"]) for p in found.points if "quantity" in p.factors}
+    same = {"d_k", "z", "L", "Σα²", "‖J‖_F", "RNN: ln‖J u‖", "LSTM: ln Π f"}  # symbols
+    for phrase in spoken - same:
+        said = known(phrase, "ja")
+        assert any(ord(c) > 0x3000 for c in said), phrase
+        assert re.findall(r"\d[\d.]*", said.replace("2 つの", "")) == re.findall(r"\d[\d.]*", str(phrase)), phrase
+
+
+def test_pages_of_studies_have_the_same_numbers_formulas_and_pictures_in_both_languages(
+    small_results: dict[str, StudyResult],
+) -> None:
+    from verify.reporting import study_pages
+
+    made = {
+        "saturation": (study_pages.saturation, "saturation.svg"),
+        "path": (study_pages.path, ("path.svg", "path_tokens.svg")),
+        "weights": (study_pages.weights, "weights.svg"),
+    }
+    for name, (function, image) in made.items():
+        write: Any = function
+        english, japanese = (write(small_results[name], image, language) for language in ("en", "ja"))
+        for pattern in (r"\$\$\n.*?\n\$\$", r"\| -?\d[\d.e+-]* (?=\|)", r"\]\((\w+\.svg)\)"):
+            found = re.findall(pattern, english, flags=re.S)
+            assert found or (name, pattern[:2]) == ("saturation", r"\$"), (name, pattern)
+            assert found == re.findall(pattern, japanese, flags=re.S), (name, pattern)
+        titles = [len(re.findall(r"^#+ ", text, flags=re.M)) for text in (english, japanese)]
+        assert titles[0] == titles[1]
+        assert [len(alt) > 20 for alt in re.findall(r"!\[([^\]]*)\]", english)]
+        # Links stay in their language.
+        assert not re.findall(r"\]\((?!derivation|scaling|saturation|\w+\.svg)", english)
+        assert set(re.findall(r"\]\((\w+\.\w+(?:\.md)?)", japanese)) <= {
+            "derivation.ja.md", "scaling.ja.md", "saturation.ja.md", *re.findall(r"\w+\.svg", japanese),
+        }  # fmt: skip
+
+
+def test_texts_have_the_same_fields_in_both_languages() -> None:
+    from verify.reporting.study_words import PHRASES, TEXTS
+
+    for english, japanese in [*PHRASES.items(), *TEXTS.values()]:
+        assert sorted(re.findall(r"\{[^}]*\}", english)) == sorted(re.findall(r"\{[^}]*\}", japanese)), english
+        assert sorted(re.findall(r"`[^`]*`", english)) == sorted(re.findall(r"`[^`]*`", japanese)), english
+
+
+def test_the_index_names_every_page_and_claims_that_exist(monkeypatch: pytest.MonkeyPatch) -> None:
+    from derive.errors import UnknownClaim
+    from verify.reporting import index
+
+    for language, ending in (("en", ".md"), ("ja", ".ja.md")):
+        text = index.index(language)  # type: ignore[arg-type]
+        for page_name in ("derivation", "correctness", "scaling", "saturation", "path", "weights"):
+            assert f"({page_name}{ending})" in text, page_name
+        assert "(findings.md)" in text
+        for _, claims, _ in index.TOPICS:
+            assert all(f"[`{c}`](derivation{ending}#{c.replace('.', '')})" in text for c in claims)
+    gone = (("several heads", ("heads.nowhere",), ("path",)),)
+    monkeypatch.setattr(index, "TOPICS", gone)
+    with pytest.raises(UnknownClaim):
+        index.index()
+
+
+def test_a_phrase_survives_another_process_and_json() -> None:
+    import json
+    import pickle
+
+    from verify.reporting.words import known
+    from verify.studies.study import Phrase
+
+    one = Phrase("smallest Holm-adjusted p {:.2g} over {} means", 0.5, 3)
+    again = pickle.loads(pickle.dumps(one))
+    assert again == one == "smallest Holm-adjusted p 0.5 over 3 means"
+    assert known(again, "ja") == known(one, "ja") != one
+    assert known(one, "en") == one
+    assert json.dumps([again]) == '["smallest Holm-adjusted p 0.5 over 3 means"]'

@@ -188,6 +188,24 @@ def test_attention_outlives_products() -> None:
     assert float(table[1]) > 100 * float(table[3]) > 0  # type: ignore[arg-type]
 
 
+def test_between_any_two_tokens() -> None:
+    found = study_path((1,), rows=200, products=20).data
+    attention, rnn, lstm = (np.array(found["between"][name]) for name in ("attention", "rnn", "lstm"))
+    count = len(found["tokens"])
+    assert attention.shape == rnn.shape == lstm.shape == (count, count)
+    assert np.all(attention > 0)
+    assert np.all(attention.sum(axis=1) < 1)  # a part of each row's weights
+    later, earlier = np.tril_indices(count), np.triu_indices(count, 1)
+    for chain in (rnn, lstm):
+        assert np.all(np.diagonal(chain) == 1)
+        assert np.all(chain[later] > 0)
+        assert np.all(chain[earlier] == 0)
+    # A path over two stretches is the product of both: exactly for the cell, whose path has no direction.
+    for i, m, j in ((5, 3, 1), (15, 7, 0)):
+        assert lstm[i, j] == pytest.approx(lstm[i, m] * lstm[m, j], rel=1e-12)
+    assert study_path((1,), rows=200, products=20, seed=1).data["between"] != found["between"]
+
+
 def test_path_refuses_what_has_no_meaning() -> None:
     for bad in ({"lengths": (0,)}, {"lengths": ()}, {"gain": 0.0}, {"products": 2}):
         with pytest.raises(InputError):

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from verify.reporting.job import Section
 
 # The order in which people read the parts, whatever order they end in.
-_ORDER = ("derivations", "crosschecks", "variance", "saturation", "weights")
+_ORDER = ("derivations", "crosschecks", "variance", "saturation", "path", "weights")
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:

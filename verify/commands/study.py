@@ -53,7 +53,7 @@ def _add_saturation(sub: argparse.ArgumentParser) -> None:
 
 
 def _add_path(sub: argparse.ArgumentParser) -> None:
-    sub.add_argument("--lengths", default="1,4,16,64", metavar="A:B", help="distances: powers of two, or a list")
+    sub.add_argument("--lengths", default="1,4,16,64,256", metavar="A:B", help="distances: powers of two, or a list")
 
 
 _ADD = {"variance": _add_variance, "saturation": _add_saturation, "path": _add_path, "weights": _add_weights}

@@ -6,6 +6,9 @@ measured together. Does not: compute.
 
 from __future__ import annotations
 
+import math
+from typing import Any
+
 import numpy as np
 
 from verify.errors import UsageError
@@ -107,12 +110,12 @@ def saturation(result: StudyResult) -> str:
 
 
 def path(result: StudyResult) -> str:
-    """Medians against distance: attention is diluted by the number of keys, products of factors die out."""
+    """Left: the two ways from one token to another, drawn. Right: medians against distance: attention is diluted by
+    the number of keys, products of factors die out."""
     typical = np.array(result.data["typical"], dtype=float)
-    with canvas(1, "Median strength of a path against its length, for attention, an RNN and an LSTM") as (
-        (axes,),
-        page,
-    ):
+    title = "Attention reaches any token in one step; an RNN passes through every position between and fades"
+    with canvas(2, title) as ((ways, axes), page):
+        _ways(ways)
         looks = (("attention weight", BLUE, "o"), ("linear RNN, ‖J u‖", ORANGE, "s"), ("LSTM cell, Π f", GREEN, "^"))
         for column, (name, colour, marker) in enumerate(looks, 1):
             axes.plot(typical[:, 0], typical[:, column], marker, color=colour, label=name)
@@ -124,10 +127,73 @@ def path(result: StudyResult) -> str:
         axes.minorticks_off()
         axes.set_xticks(typical[:, 0])
         axes.xaxis.set_major_formatter(lambda value, _: f"{value:g}")
-        axes.set_xlabel("distance L")
-        axes.set_ylabel("median strength")
+        axes.set_xlabel("distance L (positions)")
+        lowest = min(10 * math.floor(math.log10(max(typical[:, 1:].min(), 1e-300)) / 10), -10)
+        axes.set_yticks([10.0**power for power in range(lowest, 1, 10)])
+        axes.set_ylim(10.0**lowest, 10)
+        axes.set_ylabel("median strength (1: unchanged)")
         axes.set_title("Attention dilutes, products die out")
         axes.legend(loc="lower left")
+    return page[0]
+
+
+def _ways(axes: Any) -> None:
+    """Two rows of tokens: one arc over all between, and a chain through each, paler with every step."""
+    count = 8
+    for height, colour, name in (
+        (1.0, BLUE, "self-attention: one step, weight α_ij"),
+        (0.0, ORANGE, "RNN, LSTM: a product of i − j factors"),
+    ):
+        axes.plot(range(1, count + 1), [height] * count, "o", color=colour, markersize=9)
+        axes.text(1, height - 0.28, "j", ha="center", va="top")
+        axes.text(count, height - 0.28, "i", ha="center", va="top")
+        axes.text((1 + count) / 2, height - 0.28, name, ha="center", va="top")
+    reach = {"arrowstyle": "-|>", "shrinkA": 7, "shrinkB": 7, "color": BLUE, "linewidth": 1.8}
+    axes.annotate("", (count, 1), (1, 1), arrowprops={**reach, "connectionstyle": "arc3,rad=-0.25"})
+    for k in range(1, count):
+        fading = {**reach, "color": ORANGE, "alpha": 1 - 0.11 * (k - 1)}
+        axes.annotate("", (k + 1, 0), (k, 0), arrowprops=fading)
+    axes.set_xlim(0.4, count + 0.6)
+    axes.set_ylim(-0.6, 2.1)
+    axes.axis("off")
+    axes.set_title("From token j to token i")
+
+
+# Strengths in tens: the least strength of a mark, how opaque it is, and its name in the legend.
+_STRENGTHS = (
+    (1e-1, 1.0, "above 0.1"),
+    (1e-2, 0.65, "0.01 to 0.1"),
+    (1e-3, 0.4, "0.001 to 0.01"),
+    (1e-6, 0.22, "1e-6 to 0.001"),
+)
+
+
+def between(result: StudyResult) -> str:
+    """How strongly each token (column) reaches each other (row), in one drawn example of each kind of path."""
+    tokens = np.array(result.data["tokens"]) + 1
+    kinds = (("attention", "Attention: α_ij", BLUE), ("rnn", "RNN: ‖J u‖", ORANGE), ("lstm", "LSTM: Π f", GREEN))
+    title = "How strongly token j reaches token i: attention thinly everywhere, RNN and LSTM only nearby tokens"
+    with canvas(3, title, height=4.0) as (panels, page):
+        for axes, (name, heading, colour) in zip(panels, kinds, strict=True):
+            strength = np.array(result.data["between"][name], dtype=float)
+            above = math.inf
+            for least, alpha, words in _STRENGTHS:
+                rows, columns = np.nonzero((strength >= least) & (strength < above))
+                axes.plot(
+                    tokens[columns], tokens[rows], "s", color=colour, alpha=alpha, markersize=6.5, label=words,
+                    markeredgewidth=0,
+                )  # fmt: skip
+                above = least
+            axes.set_xlim(tokens[0] - 3, tokens[-1] + 3)
+            axes.set_ylim(tokens[-1] + 3, tokens[0] - 3)
+            axes.set_aspect("equal")
+            axes.set_xticks(tokens[::5])
+            axes.set_yticks(tokens[::5])
+            axes.grid(False)
+            axes.set_xlabel("from token j (position)")
+            axes.set_ylabel("to token i (position)")
+            axes.set_title(heading)
+            axes.legend(loc="upper center", bbox_to_anchor=(0.5, -0.2), ncols=2)
     return page[0]
 
 

@@ -71,6 +71,7 @@ class Job:
                 for o in self._laws()
             ),
             Task("saturation", "study saturation", tasks.study, ("saturation", self._saturation())),
+            Task("path", "study path", tasks.study, ("path", self._path())),
             Task("weights", "study weights", tasks.study, ("weights", {"seed": self.seed})),
             *(Task("derivations", f"prove {c.id}", tasks.prove, (c.id,)) for c in claims),
             *(Task("crosschecks", f"cross-check {c.id}", tasks.check, (c.id, self.seed, 1)) for c in claims),
@@ -109,6 +110,9 @@ class Job:
     def _saturation(self) -> dict[str, Any]:
         return {"seed": self.seed, **({"d_k": QUICK_SIZES} if self.quick else {})}
 
+    def _path(self) -> dict[str, Any]:
+        return {"seed": self.seed, **({"lengths": QUICK_SIZES} if self.quick else {})}
+
 
 def _size(claim: Any) -> int:
     """How long a claim may take, roughly: steps times the sums in what they speak of."""
@@ -121,15 +125,17 @@ def _size(claim: Any) -> int:
 def _derivations(job: Job, results: dict[str, Any]) -> Section:
     import derive
     from verify.reporting.derivations import page, record, tally
+    from verify.reporting.index import index
 
     proved = [(c, results[f"prove {c.id}"]) for c in derive.claims()]
     place = job.write("derivation.md", page(proved))
     japanese = job.write("derivation.ja.md", page(proved, "ja"))
+    first = [job.write("README.md", index()), job.write("README.ja.md", index("ja"))]
     bad = [c.id for c, v in proved if v.kind in (derive.Kind.REFUTED, derive.Kind.UNKNOWN)]
     evidence = tally(v for _, v in proved) + (f"; not proved: {', '.join(bad)}" if bad else "")
     data = {"claims": [record(c, v) for c, v in proved]}
     title = f"proofs of {len(proved)} claims"
-    return Section("derivations", title, "failed" if bad else "passed", evidence, _kept(place, japanese), data)
+    return Section("derivations", title, "failed" if bad else "passed", evidence, _kept(*first, place, japanese), data)
 
 
 def _crosschecks(job: Job, results: dict[str, Any]) -> Section:
@@ -165,30 +171,48 @@ def _variance(job: Job, results: dict[str, Any]) -> Section:
 
 def _saturation(job: Job, results: dict[str, Any]) -> Section:
     from verify.reporting.figures import figure
-    from verify.reporting.pages import saturation
+    from verify.reporting.study_pages import saturation
 
     result: StudyResult = results["study saturation"]
     image = job.write("saturation.svg", figure(result))
     place = job.write("saturation.md", saturation(result, "saturation.svg"))
+    japanese = job.write("saturation.ja.md", saturation(result, "saturation.svg", "ja"))
     evidence = "; ".join(t.detail for t in result.tests)
     status: SectionStatus = "passed" if result.outcome == "agrees" else "failed"
     data = {"study": result.to_json()}
-    return Section("saturation", "softmax saturation against d_k", status, evidence, _kept(place, image), data)
+    return Section(
+        "saturation", "softmax saturation against d_k", status, evidence, _kept(place, japanese, image), data
+    )
+
+
+def _path(job: Job, results: dict[str, Any]) -> Section:
+    from verify.reporting.figures import between, figure
+    from verify.reporting.study_pages import path
+
+    result: StudyResult = results["study path"]
+    drawn = ("path.svg", "path_tokens.svg")
+    images = [job.write(drawn[0], figure(result)), job.write(drawn[1], between(result))]
+    places = [job.write("path.md", path(result, drawn)), job.write("path.ja.md", path(result, drawn, "ja"))]
+    evidence = "; ".join(t.detail for t in result.tests)
+    status: SectionStatus = "passed" if result.outcome == "agrees" else "failed"
+    data = {"study": result.to_json()}
+    return Section("path", "paths: attention, RNN, LSTM", status, evidence, _kept(*places, *images), data)
 
 
 def _weights(job: Job, results: dict[str, Any]) -> Section:
     from verify.reporting.figures import figure
-    from verify.reporting.pages import weights
+    from verify.reporting.study_pages import weights
 
     result: StudyResult | MissingError = results["study weights"]
     if isinstance(result, MissingError):
         return Section("weights", "scores of real heads", "missing", str(result), [])
     image = job.write("weights.svg", figure(result))
     place = job.write("weights.md", weights(result, "weights.svg"))
+    japanese = job.write("weights.ja.md", weights(result, "weights.svg", "ja"))
     evidence = "; ".join(t.detail for t in result.tests)
     status: SectionStatus = "passed" if result.outcome == "agrees" else "failed"
     title = f"scores of {result.data['layers'] * result.data['heads']} real heads"
-    return Section("weights", title, status, evidence, _kept(place, image), {"study": result.to_json()})
+    return Section("weights", title, status, evidence, _kept(place, japanese, image), {"study": result.to_json()})
 
 
 def _kept(*places: str) -> list[str]:
@@ -200,5 +224,6 @@ _FINISH: dict[str, Callable[[Job, dict[str, Any]], Section]] = {
     "crosschecks": _crosschecks,
     "variance": _variance,
     "saturation": _saturation,
+    "path": _path,
     "weights": _weights,
 }

@@ -1,4 +1,4 @@
-"""The pages that `attnproof report` writes beside the derivations: correctness, scaling, and real weights.
+"""The pages of the cross-checks and of the variance studies (the other studies: `verify.reporting.study_pages`).
 
 Guarantees: each is a function of results; nothing of the machine or the moment is on it. Does not: run anything.
 """
@@ -10,12 +10,13 @@ from typing import TYPE_CHECKING
 
 from verify.reporting import markdown
 from verify.reporting.formulas import block
-from verify.reporting.words import Language, say
+from verify.reporting.words import Language, known, say
 from verify.studies.study import Cell, StudyResult
 
 if TYPE_CHECKING:
     from verify.crosschecks import CrossCheck
 
+SCALING_SHOWS = "Variance of q·k against d_k: proportional to d_k unscaled, free of d_k scaled; measured over claimed"
 _PARTS = {
     "exact": "both sides in 50 digits",
     "formula": "formula in float64",
@@ -80,46 +81,15 @@ def scaling(main: StudyResult, others: Sequence[StudyResult], image: str | None,
         say("components", language),
         block(scaled.lhs, scaled.relation, scaled.rhs),
         f"## {say('Normal components', language)}",
-        markdown.study(main, image=image, language=language),
+        markdown.study(main, image=image, shows=SCALING_SHOWS, language=language),
         say("blocks", language),
+        say("variance columns", language),
     ]
     if others:
         parts.append(f"## {say('Other components', language)}")
         parts.append(say("any law", language))
         for one in others:
-            parts.append(f"### q: {one.data['q']}, k: {one.data['k']}")
+            q, k = (known(one.data[name], language) for name in "qk")
+            parts.append(f"### {say('q: {}; k: {}', language, q, k)}")
             parts.append(markdown.study(one, tables=("Levels",), language=language))
-    return "\n\n".join(parts) + "\n"
-
-
-def saturation(result: StudyResult, image: str | None) -> str:
-    """The page of the saturation study."""
-    parts = [
-        "# Saturation",
-        "Without the factor 1/√d_k the softmax is said to get extremely small gradients. That is true of the median "
-        "row at large d_k; the mean square first grows and then falls only like d_k^(−1/2), since a few rows with two "
-        "near-equal top scores carry it. Both are below, measured on rows of scores with the law of scale·q·k for "
-        "standard normal q and k, beside exact values: quadrature at that very n, d_k and scale, no limit taken. "
-        "Made by `attnproof report`.",
-        f"## {result.title}",
-        markdown.study(result, image=image),
-        "The median has no exact value here; the dashed line in the picture is its law at σ = √d_k, "
-        "1/(1 + cosh(σ·median gap)), which holds where it is small. It is drawn and not judged.",
-    ]
-    return "\n\n".join(parts) + "\n"
-
-
-def weights(result: StudyResult, image: str | None) -> str:
-    """The page of the study on a real model."""
-    parts = [
-        "# Real weights",
-        "The same scores on a trained model, which is read from a package and never imported. For any queries and "
-        "keys, exactly,",
-        "$$\n\\frac{1}{n}\\sum_i \\mathrm{Var}_j\\, S_{ij} = s^2\\, \\mathrm{tr}(M_q \\Sigma_k)\n$$",
-        "with s the scale, M_q the second moment of the queries and Σ_k the covariance of the keys. It splits into "
-        "what independent isotropic components would give, s² d_k σ_q² σ_k², what the alignment of the two covariances "
-        "adds, and what the mean query adds. Made by `attnproof report`.",
-        f"## {result.title}",
-        markdown.study(result, image=image),
-    ]
     return "\n\n".join(parts) + "\n"

@@ -8,6 +8,9 @@ from __future__ import annotations
 
 from typing import Literal
 
+from verify.reporting.study_words import PHRASES, TEXTS
+from verify.studies.study import Phrase
+
 Language = Literal["en", "ja"]
 
 # Long texts: name -> (English, Japanese).
@@ -37,8 +40,14 @@ _TEXTS: dict[str, tuple[str, str]] = {
         "keys beside the proved law. Made by `attnproof report`; real weights are on [their own page](weights.md)"
         ", saturation on [its own](saturation.md).",
         "スコアを √d_k で割る理由:q·k の分散が d_k とともにどう増えるかを、乱数のクエリとキーで測り、証明された"
-        "法則と並べる。このページは `attnproof report` が作る。実際のモデルの重みは[別のページ](weights.md)、飽和"
-        "も[別のページ](saturation.md)にある。",
+        "法則と並べる。このページは `attnproof report` が作る。実際のモデルの重みは[別のページ](weights.ja.md)、飽和"
+        "も[別のページ](saturation.ja.md)にある。",
+    ),
+    "variance columns": (
+        "A block is N queries against N keys; z is (measured − claim)/standard error, the ratio is measured/claim, and "
+        "p-values are of two-sided tests, adjusted by Holm's method where several are judged together.",
+        "1 ブロックは N 個のクエリと N 個のキーの組。z は(測定値 − 命題の値)/標準誤差、比は測定値/命題の値。p 値は両側"
+        "検定のもので、まとめて判定するときは Holm の方法で補正する。",
     ),
     "components": (
         "with independent components of means μ and standard deviations σ; for zero means",
@@ -111,7 +120,6 @@ _JAPANESE = {
     "holds": "成り立つ",
     "**fails**": "**成り立たない**",
     "every level is the claim's": "すべての水準が命題の値に等しい",
-    "every level is within 1% of the claim's": "すべての水準が命題の値の 1 % 以内",
     "every local slope is the claim's": "すべての局所的な傾きが命題の値に等しい",
     "Levels": "水準",
     "Slopes of ln Var against ln d_k": "ln d_k に対する ln Var の傾き",
@@ -129,6 +137,10 @@ _JAPANESE = {
 }
 
 
+_TEXTS |= TEXTS
+_JAPANESE |= PHRASES
+
+
 def say(phrase: str, language: Language, *parts: object) -> str:
     """A phrase, or the text of a name, in a language, its braces filled.
 
@@ -136,7 +148,8 @@ def say(phrase: str, language: Language, *parts: object) -> str:
     '3 claims: 3 Proved.'
     """
     if phrase in _TEXTS:
-        return _TEXTS[phrase][language == "ja"]
+        text = _TEXTS[phrase][language == "ja"]
+        return text.format(*parts) if parts else text
     text = phrase if language == "en" else _JAPANESE[phrase]
     return text.format(*parts) if parts else text
 
@@ -163,4 +176,9 @@ def condition_words(condition: str, language: Language) -> str:
 
 def known(phrase: str, language: Language) -> str:
     """A word that may also be data (a scale, a number): said in the language where it is a phrase."""
-    return phrase if language == "en" else _JAPANESE.get(phrase, phrase)
+    if language == "en":
+        return str(phrase)
+    if isinstance(phrase, Phrase) and phrase.parts:
+        parts = (known(part, language) if isinstance(part, str) else part for part in phrase.parts)
+        return _JAPANESE.get(phrase.template, phrase.template).format(*parts)
+    return _JAPANESE.get(phrase, phrase)

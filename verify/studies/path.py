@@ -25,15 +25,17 @@ from compute.errors import InputError
 from compute.sampling import gaussian_rows
 from compute.streams import Stream
 from verify.studies.statistics import AGREES_BELOW, DIFFERS_BELOW, Measured, holm
-from verify.studies.study import Cell, Point, StudyResult, Table, Test
+from verify.studies.study import Cell, Phrase, Point, StudyResult, Table, Test
 
 Array = npt.NDArray[np.float64]
-LENGTHS = (1, 4, 16, 64)
+LENGTHS = (1, 4, 16, 64, 256)
 CLAIMS = ("depth.path_mean", "depth.path_square", "recurrence.linear_product", "recurrence.lstm_cell_path")
 # What agreement means: attention within 20 %, logarithms of products within 0.35.
 RELATIVE, ABSOLUTE = 0.2, 0.35
 HEAD = 64  # d_k of the attention rows, scaled by 1/√d_k
 GATE = (1.0, 1.0)  # mean and spread of an LSTM's forget gate before the sigmoid
+# Every fourth of 61 tokens: one drawn example of each kind of path, for a picture.
+TOKENS, STRIDE = 61, 4
 QUANTITIES = ("attention: α", "attention: α²", "RNN: ln‖J u‖", "LSTM: ln Π f")
 
 
@@ -43,7 +45,7 @@ def study_path(
     width: int = 16,
     gain: float = 0.9,
     rows: int = 40_000,
-    products: int = 400,
+    products: int = 1600,
     seed: int = 0,
     progress: Callable[[str], None] = lambda text: None,
 ) -> StudyResult:
@@ -78,7 +80,12 @@ def study_path(
         points=tuple(points),
         tests=tuple(_judge(points)),
         tables=(_means(points), _typical(typical)),
-        data={"typical": typical},
+        data={
+            "typical": typical,
+            "tokens": list(range(0, TOKENS, STRIDE)),
+            "between": _between(width, gain, seed),
+            "settings": {"tokens": TOKENS, "width": width, "gain": gain, "d_k": HEAD, "gate": GATE},
+        },
     )
 
 
@@ -103,29 +110,54 @@ def _attention(distance: int, rows: int, seed: int) -> Array:
 
 
 def _rnn(distance: int, width: int, gain: float, products: int, seed: int) -> Array:
-    """ln‖W_L … W_1 u‖ for a fixed unit u, by multiplying the matrices."""
-    found = np.empty(products)
-    for r in range(products):
-        stream = Stream(seed, f"path/rnn/{distance}/{width}", r)
-        u = np.zeros(width)
-        u[0] = 1.0
-        total = 0.0
+    """ln‖W_L … W_1 u‖ for a fixed unit u, by multiplying the matrices of independent replicates."""
+    found = []
+    for block, start in enumerate(range(0, products, 400)):
+        stream = Stream(seed, f"path/rnn/{distance}/{width}", block)
+        count = min(400, products - start)
+        u = np.zeros((count, width, 1))
+        u[:, 0] = 1.0
+        total = np.zeros(count)
         for _ in range(distance):
-            u = (gain / math.sqrt(width)) * stream.normals((width, width)) @ u
-            size = float(np.linalg.norm(u))
-            total += math.log(size)
-            u /= size
-        found[r] = total
-    return found
+            u = (gain / math.sqrt(width)) * stream.normals((count, width, width)) @ u
+            size = np.sqrt((u * u).sum(axis=(1, 2)))
+            total += np.log(size)
+            u /= size[:, None, None]
+        found.append(total)
+    return np.concatenate(found)
 
 
 def _lstm(distance: int, rows: int, seed: int) -> Array:
     """ln Π f_t of independent gates: ln sigmoid(x) = −ln(1 + e^(−x))."""
     mean, spread = GATE
-    count = min(rows, max(100, 400_000 // distance))
+    count = min(rows, max(100, 1_600_000 // distance))
     x = mean + spread * Stream(seed, f"path/lstm/{distance}").normals((count, distance))
     total: Array = -np.logaddexp(0.0, -x).sum(axis=1)
     return total
+
+
+def _between(width: int, gain: float, seed: int) -> dict[str, list[list[float]]]:
+    """How strongly token j (column) reaches token i (row) in one drawn example of each kind, at every fourth token.
+
+    Attention without a mask reaches both ways; a recurrent net reaches only later tokens (0 elsewhere, 1 at j = i).
+    """
+    stream = Stream(seed, "path/between")
+    q, k = stream.normals((2, TOKENS, HEAD))
+    scores = q @ k.T / math.sqrt(HEAD)
+    e = np.exp(scores - scores.max(axis=1, keepdims=True))
+    attention = (e / e.sum(axis=1, keepdims=True))[::STRIDE, ::STRIDE]
+    matrices = (gain / math.sqrt(width)) * stream.normals((TOKENS, width, width))
+    gates = 1.0 / (1.0 + np.exp(-(GATE[0] + GATE[1] * stream.normals((TOKENS,)))))
+    places = range(0, TOKENS, STRIDE)
+    rnn, lstm = np.zeros((len(places),) * 2), np.zeros((len(places),) * 2)
+    for column, j in enumerate(places):
+        u, cell = np.eye(width)[0], 1.0
+        for i in range(j, TOKENS):
+            if i > j:
+                u, cell = matrices[i] @ u, cell * float(gates[i])
+            if i % STRIDE == 0:
+                rnn[i // STRIDE, column], lstm[i // STRIDE, column] = float(np.linalg.norm(u)), cell
+    return {"attention": attention.tolist(), "rnn": rnn.tolist(), "lstm": lstm.tolist()}
 
 
 def _laws(distance: int, width: int, gain: float) -> tuple[float, float, float, float]:
@@ -154,13 +186,13 @@ def _judge(points: Sequence[Point]) -> list[Test]:
     return [
         Test(
             "every mean is the exact one",
-            f"smallest Holm-adjusted p {worst:.2g} over {len(points)} means",
+            Phrase("smallest Holm-adjusted p {:.2g} over {} means", worst, len(points)),
             worst,
             worst >= DIFFERS_BELOW,
         ),
         Test(
-            f"attention is within {RELATIVE:.0%}, logarithms within {ABSOLUTE} of the exact mean",
-            f"largest p of the two one-sided tests {max(outside):.2g}",
+            Phrase("attention is within {:.0%}, logarithms within {} of the exact mean", RELATIVE, ABSOLUTE),
+            Phrase("largest p of the two one-sided tests {:.2g}", max(outside)),
             max(outside),
             True if max(outside) < AGREES_BELOW else None,
         ),

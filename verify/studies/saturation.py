@@ -21,7 +21,7 @@ from compute.observables import entropy, jacobian_norm, participation
 from compute.sampling import gaussian_rows
 from compute.streams import Stream
 from verify.studies.statistics import AGREES_BELOW, DIFFERS_BELOW, Measured, holm
-from verify.studies.study import Cell, Point, StudyResult, Table, Test
+from verify.studies.study import Cell, Phrase, Point, StudyResult, Table, Test
 
 SCALES: dict[str, Callable[[int], float]] = {
     "1/√d_k": lambda d: d**-0.5,
@@ -81,7 +81,7 @@ def study_saturation(
     points = [_point(one, name, n) for one in cells for name in OBSERVED]
     return StudyResult(
         name="saturation",
-        title=f"Saturation of softmax against d_k, {n} keys",
+        title=Phrase("Saturation of softmax against d_k, {} keys", n),
         claims=CLAIMS,
         command=_command(sizes, n, rows, seed),
         seed=seed,
@@ -147,13 +147,13 @@ def _judge(points: Sequence[Point]) -> list[Test]:
     return [
         Test(
             "every mean is the exact one",
-            f"smallest Holm-adjusted p {worst:.2g} over {len(points)} means",
+            Phrase("smallest Holm-adjusted p {:.2g} over {} means", worst, len(points)),
             worst,
             worst >= DIFFERS_BELOW,
         ),
         Test(
-            f"every mean is within {MARGIN:.0%} of the exact one",
-            f"largest p of the two one-sided tests {max(outside):.2g}",
+            Phrase("every mean is within {:.0%} of the exact one", MARGIN),
+            Phrase("largest p of the two one-sided tests {:.2g}", max(outside)),
             max(outside),
             True if max(outside) < AGREES_BELOW else None,
         ),
@@ -186,7 +186,7 @@ def _medians(cells: Sequence[_Cell]) -> Table:
         "95 % high",
         "5 % quantile",
         "95 % quantile",
-        f"rows below {SATURATED}",
+        Phrase("share of rows below {}", SATURATED),
     )
     return Table("‖J‖_F of a row: root mean square beside the median", header, tuple(rows))
 

@@ -16,6 +16,25 @@ Outcome = Literal["agrees", "differs", "undecided"]
 Cell = str | int | float | None
 
 
+class Phrase(str):
+    """A sentence with its parts kept apart, so that a page can say it in another language; as a string, English.
+
+    >>> Phrase("{} keys, p = {:.2g}", 64, 0.1234), Phrase("{} keys", 64).template
+    ('64 keys, p = 0.12', '{} keys')
+    """
+
+    template: str
+    parts: tuple[object, ...]
+
+    def __new__(cls, template: str, *parts: object) -> Phrase:
+        made = super().__new__(cls, template.format(*parts))
+        made.template, made.parts = template, parts
+        return made
+
+    def __getnewargs__(self) -> tuple[Any, ...]:
+        return (self.template, *self.parts)
+
+
 @dataclass(frozen=True)
 class Point:
     """One measurement beside its law. factors: what was set, as {"d_k": 64, "scale": "1/√d_k"}."""

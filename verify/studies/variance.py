@@ -11,7 +11,7 @@ import itertools
 import math
 from collections.abc import Callable, Sequence
 
-from compute.sampling import Components, replicates_for, score_variance
+from compute.sampling import LAWS, Components, replicates_for, score_variance
 from verify.studies.laws import Law, law
 from verify.studies.statistics import (
     AGREES_BELOW,
@@ -22,7 +22,7 @@ from verify.studies.statistics import (
     holm,
     log_slope,
 )
-from verify.studies.study import Point, StudyResult, Table, Test
+from verify.studies.study import Phrase, Point, StudyResult, Table, Test
 
 MARGIN = 0.01
 SCALES = ("1", "1/√d_k")
@@ -68,7 +68,7 @@ def study_variance(
 
 
 def _words(one: Components) -> str:
-    return f"{one.law}, mean {one.mean:g}, sd {one.sd:g}"
+    return Phrase("{}, mean {:g}, standard deviation {:g}", LAWS[one.law].text, one.mean, one.sd)
 
 
 def _measure(
@@ -109,13 +109,19 @@ def _judge(points: Sequence[Point]) -> list[Test]:
     tests = [
         Test(
             "every level is the claim's",
-            f"smallest Holm-adjusted p {worst:.2g} over {len(levels)} levels; χ² = {chi:.1f}, p = {p_all:.2g}",
+            Phrase(
+                "smallest Holm-adjusted p {:.2g} over {} levels; χ² = {:.1f}, p = {:.2g}",
+                worst,
+                len(levels),
+                chi,
+                p_all,
+            ),
             worst,
             worst >= DIFFERS_BELOW and p_all >= DIFFERS_BELOW,
         ),
         Test(
-            f"every level is within {MARGIN:.0%} of the claim's",
-            f"largest p of the two one-sided tests {max(outside):.2g}",
+            Phrase("every level is within {:.0%} of the claim's", MARGIN),
+            Phrase("largest p of the two one-sided tests {:.2g}", max(outside)),
             max(outside),
             True if max(outside) < AGREES_BELOW else None,
         ),
@@ -123,7 +129,7 @@ def _judge(points: Sequence[Point]) -> list[Test]:
     local = _local(points)
     if local:
         adjusted = min(holm([slope.p_equal(expected) for _, _, slope, expected in local]))
-        detail = f"smallest Holm-adjusted p {adjusted:.2g} over {len(local)} slopes"
+        detail = Phrase("smallest Holm-adjusted p {:.2g} over {} slopes", adjusted, len(local))
         tests.append(Test("every local slope is the claim's", detail, adjusted, adjusted >= DIFFERS_BELOW))
     return tests
 

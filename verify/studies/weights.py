@@ -26,7 +26,7 @@ from verify.models.blocks import Heads
 from verify.models.loading import Model, Text, load, texts
 from verify.models.sentences import JAPANESE
 from verify.studies.statistics import cluster_bootstrap
-from verify.studies.study import Cell, StudyResult, Table, Test
+from verify.studies.study import Cell, Phrase, StudyResult, Table, Test
 
 Array = npt.NDArray[np.float64]
 UNIT = 2.0**-53
@@ -73,7 +73,9 @@ def study_weights(
     cube, worst = _measure_all(read, [t for t in inputs if t.label != JAPANESE], progress)
     return StudyResult(
         name="weights",
-        title=f"Scores of a real model: {read.name} ({read.layout}, {read.layers} layers of {read.heads} heads)",
+        title=Phrase(
+            "Scores of a real model: {} ({}, {} layers of {} heads)", read.name, read.layout, read.layers, read.heads
+        ),
         claims=(CLAIM,),
         command="attnproof study weights" + (f" --model {model.name}" if model else ""),
         seed=seed,
@@ -155,8 +157,11 @@ def rounding_bound(q: Array, k: Array, scale: float) -> float:
 def _identity_test(worst: float, cube: Array) -> Test:
     count = cube[..., 0].size
     # How far inside depends on the machine's summation order; whether inside does not.
-    where = "within" if worst <= 1.0 else f"up to {worst:.1e} times"
-    detail = f"|measured − identity| {where} the worst-case rounding bound, over {count} heads and texts"
+    if worst <= 1.0:
+        detail = Phrase("|measured − identity| within the worst-case rounding bound, over {} heads and texts", count)
+    else:
+        told = "|measured − identity| up to {:.1e} times the worst-case rounding bound, over {} heads and texts"
+        detail = Phrase(told, worst, count)
     return Test("row variance = scale²·tr(M_q Σ_k) on every head", detail, None, worst <= 1.0)
 
 
@@ -183,7 +188,7 @@ def _by_layer(cube: Array, model: Model) -> Table:
         "Σα²",
         "entropy (nat)",
         "‖J‖_F",
-        f"rows with ‖J‖_F < {SATURATED}",
+        Phrase("share of rows with ‖J‖_F < {}", SATURATED),
     )
     return Table("Medians over heads and texts, by layer", header, tuple(rows))
 
@@ -218,6 +223,8 @@ def _notes(inputs: Sequence[Text]) -> tuple[str, ...]:
     if not found:
         return ()
     return (
-        f"The Japanese sentence is shown, not measured: {found[0].unknown_share:.0%} of its tokens are unknown to this "
-        "vocabulary.",
+        Phrase(
+            "The Japanese sentence is shown, not measured: {:.0%} of its tokens are unknown to this vocabulary.",
+            found[0].unknown_share,
+        ),
     )
