@@ -19,6 +19,8 @@ from verify.jsonout import schema
 from verify.reporting.formulas import latex
 from verify.reporting.plain import plain_text
 from verify.reporting.rule_words import CONDITIONS, REASONS
+from verify.reporting.symbol_words import japanese
+from verify.reporting.symbols import explained
 from verify.reporting.tex import latex_document, words
 
 
@@ -218,6 +220,15 @@ def test_japanese_has_japanese_words(capsys: pytest.CaptureFixture[str]) -> None
     assert words("条件") in out
     _, out, _ = run(capsys, "scores", "--list", "--lang", "ja")
     assert derive.claim("scores.rank").title["ja"] in out
+
+
+def test_every_meaning_of_a_letter_is_said_in_japanese() -> None:
+    everything = derive.claims()
+    for text in {text for one in everything for text in one.symbols.values()}:
+        assert japanese(text)
+    seen = {text for one in everything for _, text in explained(one, "ja")}
+    english = {text for text in seen if re.search(r"\b(the|of|an|over|with) ", text)}
+    assert not english
 
 
 def test_every_rule_and_every_condition_in_words_is_said_in_japanese() -> None:

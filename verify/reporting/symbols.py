@@ -12,7 +12,7 @@ from collections.abc import Iterator
 from dataclasses import fields, is_dataclass
 from typing import TYPE_CHECKING, Any
 
-from verify.reporting.words import Language, say
+from verify.reporting.words import Language, meaning, say
 
 if TYPE_CHECKING:
     from derive.catalogue import Claim
@@ -27,18 +27,26 @@ def explained(claim: Claim, language: Language = "en") -> list[tuple[Any, str]]:
     found: dict[str, tuple[Any, str]] = {}
     for base in _arrays(claim):
         name = array_name(base)
-        meaning = claim.symbols.get(name) or say("array of shape ({})", language, ", ".join(map(str, base.shape or ())))
-        found[name] = base.label, meaning
+        shape = say("array of shape ({})", language, ", ".join(map(str, base.shape or ())))
+        found[name] = base.label, _own(claim, name, language) or shape
     ranges = _ranges(claim)
     for symbol in _symbols(claim):
         if symbol.name not in found:
             kind = _kind(symbol, symbol in ranges, language)
-            found[symbol.name] = symbol, claim.symbols.get(symbol.name) or kind
+            found[symbol.name] = symbol, _own(claim, symbol.name, language) or kind
     for name in _named_in_laws(claim) - set(found):
-        found[name] = sympy.Symbol(name), claim.symbols[name]
+        found[name] = sympy.Symbol(name), _own(claim, name, language)
     nodes = {type(node): node for node in sorted(_nodes(claim), key=sympy.default_sort_key, reverse=True)}
     rows = [found[name] for name in sorted(found, key=lambda name: (name.lower(), name))]
-    return rows + [(node, _first_line(kind)) for kind, node in sorted(nodes.items(), key=lambda kv: kv[0].__name__)]
+    return rows + [
+        (node, meaning(_first_line(kind), language))
+        for kind, node in sorted(nodes.items(), key=lambda kv: kv[0].__name__)
+    ]
+
+
+def _own(claim: Claim, name: str, language: Language) -> str:
+    """The claim's own words for a name, or none."""
+    return meaning(claim.symbols.get(name, ""), language)
 
 
 def _expressions(claim: Claim) -> Iterator[Any]:
@@ -121,7 +129,7 @@ def _own_nodes(expr: Any) -> set[Any]:
 
 def _kind(symbol: Any, ranged: bool, language: Language) -> str:
     if ranged or (symbol.is_integer and not symbol.is_nonnegative):
-        return say("index", language)
+        return say("an index", language)
     if symbol.is_integer:
         return say("size, a whole number", language)
     return say("positive number" if symbol.is_positive else "real number", language)

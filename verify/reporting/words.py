@@ -80,7 +80,7 @@ _JAPANESE = {
     "Verdict": "判定",
     "By {}{}.": "規則 {}{}。",
     "array of shape ({})": "形 ({}) の配列",
-    "index": "添字",
+    "an index": "添字",
     "size, a whole number": "サイズ(0 以上の整数)",
     "positive number": "正の数",
     "real number": "実数",
@@ -163,6 +163,18 @@ def reason(rule: str, language: Language) -> str:
     from derive.rules import rules
 
     return " ".join((rules()[rule].__doc__ or "").strip().split("\n\n")[0].split())
+
+
+def meaning(text: str, language: Language) -> str:
+    """What a letter means; a meaning that a reader's own claim brings is said as it stands."""
+    if language == "ja":
+        from verify.reporting.symbol_words import japanese
+
+        try:
+            return japanese(text)
+        except KeyError:
+            return text
+    return text
 
 
 def condition_words(condition: str, language: Language) -> str:
