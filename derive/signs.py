@@ -155,7 +155,7 @@ def _stated(poly: Poly, env: Environment, facts: Facts) -> bool:
     key = canonical(poly).key
     places = _places(poly)
     for pattern in env.patterns:
-        for chosen in itertools.permutations(places, len(pattern.indices)):
+        for chosen in itertools.product(places, repeat=len(pattern.indices)):
             values = dict(zip(pattern.indices, chosen, strict=True))
             if canonical(pattern.poly.substitute(values)).key != key:
                 continue

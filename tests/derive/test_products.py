@@ -6,7 +6,7 @@ import pytest
 import sympy
 from sympy import KroneckerDelta, Piecewise, Product, Sum, exp, log
 
-from derive.assumptions import Assumption, AtLeast, Defined, InRange, Ordered, Positive
+from derive.assumptions import Assumption, AtLeast, Defined, Distinct, InRange, Ordered, Positive
 from derive.errors import StatementError
 from derive.intervals import refute
 from derive.language import Diff, array, index, scalar, size, total
@@ -149,6 +149,21 @@ def test_a_stated_condition_is_read_at_places_inside_its_range_only() -> None:
     assert first_checker(log(f[m - 1]), log(f[m - 1]), part).zero
     assert first_checker(log(f[m]), log(f[m]), part).missing
     assert first_checker(log(f[n - 1]), log(f[n - 1]), part).missing
+
+
+def test_a_condition_on_two_indices_is_read_where_both_ranges_and_their_difference_hold() -> None:
+    triangle = (ROW, InRange(i, 0, n - 1), InRange(j, 0, i), Positive(A[i, j]))
+    assert first_checker(log(A[n - 1, 0]), log(A[n - 1, 0]), triangle).zero
+    assert first_checker(log(A[n - 1, n - 1]), log(A[n - 1, n - 1]), triangle).zero
+    assert first_checker(log(A[0, n - 1]), log(A[0, n - 1]), triangle).missing
+    apart = (AtLeast(n, 2), InRange(i, 0, n - 1), InRange(j, 0, n - 1), Distinct(i, j), Positive(A[i, j]))
+    assert first_checker(log(A[0, 0]), log(A[0, 0]), apart).missing
+    assert first_checker(log(A[n - 1, n - 1]), log(A[n - 1, n - 1]), apart).missing
+    step = (AtLeast(n, 2), InRange(i, 0, n - 2), Positive(x[i + 1] - x[i]))
+    rise = x[n - 1] - x[n - 2]
+    assert first_checker(log(rise), log(rise), step).zero
+    assert first_checker(log(-rise), log(-rise), step).missing
+    assert first_checker(log(x[n - 1] - x[0]), log(x[n - 1] - x[0]), step).missing
 
 
 def test_a_range_that_may_run_backwards_is_refused() -> None:
