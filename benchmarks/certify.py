@@ -178,6 +178,19 @@ def cell(n: int, d: int) -> dict[str, Any]:
     )
     widths = {name: relative(getattr(got, name)) for name in ("output", "dq", "dk", "dv")}
     row["backward"] = {"ms": seconds * 1e3, "times": times, "radius": widths}
+    for name, options in (("backward_float32_rounded", {"target": "f32"}), ("backward_tier2", {"tier": "tight"})):
+        times, seconds, got = against(
+            lambda: plain_both(q, k, v, go),
+            lambda options=options: certify(q, k, v, grad_output=go, **options),
+            min(rounds, 3),
+        )
+        gradients = {part: getattr(got, part) for part in ("output", "dq", "dk", "dv")}
+        row[name] = {
+            "ms": seconds * 1e3,
+            "times": times,
+            "radius": {part: relative(e) for part, e in gradients.items()},
+            "undecided": sum(int(e.rounded("float32")[1].sum()) for e in gradients.values()),
+        }
     row["torch"] = torch_times(q, k, v, rounds)
     row["precise_numpy"] = precise_numpy(q, k, v)
     arb_time = arb_seconds(q, k, v, n if n <= 64 else 8)
@@ -195,9 +208,11 @@ def show(row: dict[str, Any]) -> str:
         x = row[name]
         tail = f", {x['undecided']} undecided" if "undecided" in x else ""
         parts.append(f"{name} {x['times']:.2f}× ({x['ms']:.3g} ms) {x['radius']:.1e}{tail}")
-    b = row["backward"]
-    widths = " ".join(f"{k} {x:.1e}" for k, x in b["radius"].items())
-    parts.append(f"forward+backward {b['times']:.2f}× {widths}")
+    for name in ("backward", "backward_float32_rounded", "backward_tier2"):
+        b = row[name]
+        widths = " ".join(f"{k} {x:.1e}" for k, x in b["radius"].items())
+        tail = f", {b['undecided']} not decided to float32" if "undecided" in b else ""
+        parts.append(f"{name.replace('backward', 'forward+backward')} {b['times']:.2f}× {widths}{tail}")
     if row["precise_numpy"] is not None:
         x = row["precise_numpy"]
         parts.append(f"precise-numpy {x['times']:.1f}× ({x['ms']:.3g} ms) {x['radius']:.1e}")

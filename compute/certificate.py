@@ -4,7 +4,7 @@ Guarantees: every Enclosure contains the exact real value of what the Spec means
 canaries of these assumptions have passed on this machine, or nothing is returned. `auto` climbs from Tier 1 over
 Tier 2 to ball arithmetic and an exact rule for ties, row by row, only as far as `target` needs.
 CuPy arrays are certified on their device, with the table exp, and give CuPy arrays.
-Does not: take RoPE or dropout; refine gradients beyond Tier 1 except in small cases (ball arithmetic).
+Does not: take RoPE or dropout.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ import numpy as np
 
 from compute import canaries, device_arithmetic
 from compute.arrays import Namespace, device_errors, namespace
-from compute.climb import EXP_ULP, Certified, Count, Target, Tier, certify_head
+from compute.climb import BALLS, EXP_ULP, Certified, Count, Target, Tier, certify_head
 from compute.enclosure import Enclosure, add_up
 from compute.errors import InputError
 from compute.heads import F64, Heads, exact64, split
@@ -124,8 +124,8 @@ def certify(
     mask, bias, sink, alibi_slopes, key_lengths as in compute.attention. grad_output, of the output's shape: enclose the
     gradients of Σ grad_output·output too. tier: "norm" and "abs" (Tier 1, about the cost of plain NumPy), "tight"
     (Tier 2, about 1e-18), "arb" (balls), "auto". target: "f32" or "f64" (every entry correctly rounded), or a
-    radius relative to the head's largest output; "auto" climbs until it is met. exp: "table" trusts no library's exp,
-    which is what CuPy arrays always get (CUDA states no bound of its own).
+    radius relative to the head's largest output, or largest entry of a gradient; "auto" climbs until it is met.
+    exp: "table" trusts no library's exp, which is what CuPy arrays always get (CUDA states no bound of its own).
     Source: compute/enclosure.md; Rump 2010 (Verification methods), Jeannerod and Rump 2013 for the sums.
 
     Raises InputError for a call that means nothing or has non-finite values that take part, CanaryFailed where this
@@ -282,7 +282,7 @@ def _assumptions(heads: Heads, tier: Tier, exp: str, count: Count) -> tuple[str,
     ]
     if heads.problem.xp is not np:
         out[-2] += "; cuBLAS is not asked to emulate float64 (environment and handle)"
-    if tier == "arb" or count.balls or count.gradients:
+    if tier == "arb" or count.balls or count.gradients == BALLS:
         out.append("A5  ball arithmetic of Arb (python-flint) is right")
     return tuple(out)
 

@@ -13,7 +13,7 @@ from typing import Any, Literal
 
 import numpy as np
 
-from compute import arb, canaries, device_arithmetic, ties
+from compute import arb, device_arithmetic, ties
 from compute.arrays import Array
 from compute.enclosure import Enclosure
 from compute.heads import F64, Head, Mask
@@ -21,12 +21,14 @@ from compute.outward import largest
 from compute.table_exp import exp64
 from compute.tier1 import Forward, Settings, device_settings, forward
 from compute.tier1_backward import backward
-from compute.tier2 import Tight, tight
+from compute.tier2 import tight
+from compute.tier2_backward import TightGradients, tight_backward
 
 Tier = Literal["auto", "norm", "abs", "tight", "arb"]
 Target = Literal["f32", "f64"] | float | None
 EXP_ULP = 1.0
 SMALL = 1 << 14  # scores of a head up to which ball arithmetic may take over the gradients
+TIGHT, BALLS = "Tier 2 (split products, table exp)", "ball arithmetic"
 
 
 @dataclass
@@ -63,7 +65,9 @@ def certify_head(
         refine = seen.rows
     settings = _settings(head, exp, refine)
     gradients: dict[str, Enclosure] = {}
-    out = _tight_alone(head, count) if tier == "tight" and grad is None else None
+    out = None
+    if tier == "tight":
+        out, gradients = _tight_alone(head, grad, want_bias, count)
     done = out is not None
     if out is not None:
         pass
@@ -71,45 +75,78 @@ def certify_head(
         out = forward(head, settings)
     else:
         out, g = backward(head, grad, settings, want_bias=want_bias)
-        gradients = {n: Enclosure(getattr(g, n), getattr(g, f"{n}_rad")) for n in ("dq", "dk", "dv")}
+        coarse = {n: Enclosure(getattr(g, n), getattr(g, f"{n}_rad")) for n in ("dq", "dk", "dv")}
         if g.dbias is not None and g.dbias_rad is not None:
-            gradients["dbias"] = Enclosure(g.dbias, g.dbias_rad)
-        gradients["dscale"] = Enclosure(*(xp.asarray(x) for x in g.dscale))
+            coarse["dbias"] = Enclosure(g.dbias, g.dbias_rad)
+        coarse["dscale"] = Enclosure(*(xp.asarray(x) for x in g.dscale))
         if g.dsink is not None:
-            gradients["dsink"] = Enclosure(*(xp.asarray(x) for x in g.dsink))
+            coarse["dsink"] = Enclosure(*(xp.asarray(x) for x in g.dsink))
+        gradients = {name: _narrower(e, gradients.get(name)) for name, e in coarse.items()}
     count.norm += 0 if done else head.n
     z = _Output(head, out.z, xp.zeros(out.z.shape) if out.z_low is None else out.z_low, out.z_rad)
     lse = Enclosure(out.lse, out.lse_rad)
     if tier == "arb":
         lse = _balls_of(z, xp.arange(head.n), lse, count)
     elif not done:
+        if gradients and tier == "auto" and _misses(gradients, target):
+            _tight_gradients(z, grad, want_bias, gradients, count)
         _climb(z, tier, seen, count)
-    if gradients and (
-        tier == "arb" or (tier == "auto" and target is not None and head.n * head.m <= SMALL and arb.available())
-    ):
-        _refine_gradients(head, grad, gradients, tier, seen, count)
+    small = head.n * head.m <= SMALL and arb.available()
+    if gradients and (tier == "arb" or (tier == "auto" and small and _misses(gradients, target))):
+        _balls_for_gradients(head, grad, gradients, count)
     return Certified(*_with_empty_rows(head, z, lse), gradients, int(seen.missed(z.mid, z.low, z.rad).sum()))
 
 
-def _tight_alone(head: Head, count: Count) -> Forward | None:
-    """Tier 2 for all rows, without Tier 1; None where it refuses any."""
-    xp = head.xp
-    got = _tight(head, xp.arange(head.n))
+def _tight_alone(
+    head: Head, grad: F64 | None, want_bias: bool, count: Count
+) -> tuple[Forward | None, dict[str, Enclosure]]:
+    """Tier 2 for all rows, without Tier 1 (None where it refuses any), and for the gradients."""
+    xp, gradients = head.xp, {}
+    if grad is None:
+        got = tight(head, np.arange(head.n))
+    else:
+        got, g = tight_backward(head, grad, want_bias=want_bias)
+        gradients = _enclosures(g)
+        count.gradients = TIGHT
     if got.refused or head.part.spec.lse_base != math.e or not (xp.isfinite(got.lse_rad) | head.blank).all():
-        return None
+        return None, gradients
     count.tight += head.n
     lse = xp.where(head.empty, -math.inf, got.lse)
-    return Forward(got.mid, got.rad, lse, xp.where(head.empty, 0.0, got.lse_rad), None, got.low)
+    return Forward(got.mid, got.rad, lse, xp.where(head.empty, 0.0, got.lse_rad), None, got.low), gradients
 
 
-def _tight(head: Head, rows: Array) -> Tight:
-    """Tier 2 of some rows; on the host where the arrays are a device's."""
-    if not head.device:
-        return tight(head, rows)
-    canaries.ensure(EXP_ULP)
-    got = tight(head.host, head.xp.asnumpy(rows))
-    moved = [head.xp.asarray(x) for x in (got.mid, got.low, got.rad, got.lse, got.lse_rad)]
-    return Tight(moved[0], moved[1], moved[2], moved[3], moved[4], got.refused)
+def _enclosures(g: TightGradients) -> dict[str, Enclosure]:
+    """By name, what was asked for."""
+    parts = {name: getattr(g, name) for name in ("dq", "dk", "dv", "dbias", "dscale", "dsink")}
+    return {name: Enclosure(b.mid, b.rad, b.low) for name, b in parts.items() if b is not None}
+
+
+def _narrower(a: Enclosure, b: Enclosure | None) -> Enclosure:
+    """The narrower of two enclosures, entry by entry."""
+    if b is None:
+        return a
+    xp, better = a.xp, b.rad < a.rad
+    low = [xp.zeros(e.mid.shape) if e.low is None else e.low for e in (a, b)]
+    return Enclosure(xp.where(better, b.mid, a.mid), xp.where(better, b.rad, a.rad), xp.where(better, low[1], low[0]))
+
+
+def _misses(gradients: dict[str, Enclosure], target: Target) -> bool:
+    """Whether an entry misses the target, relative to the largest of its own gradient."""
+    return any(bool(_Target(target).missed(e.mid, e.low, e.rad).any()) for e in gradients.values())
+
+
+def _tight_gradients(
+    z: _Output, grad: F64 | None, want_bias: bool, gradients: dict[str, Enclosure], count: Count
+) -> None:
+    """Tier 2 for the gradients, and for the output, which comes with them."""
+    assert grad is not None
+    got, g = tight_backward(z.head, grad, want_bias=want_bias)
+    count.tight += z.head.n - len(got.refused)
+    count.refused |= set(got.refused.values())
+    z.better(slice(None), got.mid, got.low, got.rad)
+    for name, e in _enclosures(g).items():
+        gradients[name] = _narrower(gradients[name], e)
+    count.gradients = TIGHT
 
 
 def _settings(head: Head, exp: str, refine: Any) -> Settings:
@@ -128,7 +165,7 @@ class _Output:
     low: F64
     rad: F64
 
-    def better(self, rows: Array, mid: F64, low: F64, rad: F64) -> None:
+    def better(self, rows: Array | slice, mid: F64, low: F64, rad: F64) -> None:
         """Take over what is narrower, entry by entry."""
         narrower = rad < self.rad[rows]
         for name, new in (("mid", mid), ("low", low), ("rad", rad)):
@@ -163,7 +200,7 @@ def _climb(z: _Output, tier: Tier, seen: _Target, count: Count) -> None:
 
     if tier == "tight" or (tier == "auto" and len(missed())):
         rows = xp.arange(z.head.n) if tier == "tight" else missed()
-        got = _tight(z.head, rows)
+        got = tight(z.head, xp.asnumpy(rows) if z.head.device else rows)
         count.tight += len(rows) - len(got.refused)
         count.refused |= set(got.refused.values())
         z.better(rows, got.mid, got.low, got.rad)
@@ -207,20 +244,15 @@ def _by_ties(z: _Output, rows: Array, seen: _Target, count: Count) -> None:
                 count.ties += 1
 
 
-def _refine_gradients(
-    head: Head, grad: F64 | None, gradients: dict[str, Enclosure], tier: Tier, seen: _Target, count: Count
-) -> None:
+def _balls_for_gradients(head: Head, grad: F64 | None, gradients: dict[str, Enclosure], count: Count) -> None:
     assert grad is not None
-    wide = any(_Target(seen.target).missed(e.mid, e.low, e.rad).any() for e in gradients.values())
-    if tier != "arb" and not wide:
-        return
     xp = head.xp
     grad = xp.where(head.blank[:, None], 0.0, grad)
     got = arb.gradients(head.host, xp.asnumpy(grad) if head.device else grad)
     for name in gradients:
         ball = got[name]
         gradients[name] = Enclosure(xp.asarray(ball.mid), xp.asarray(ball.rad), xp.asarray(ball.low))
-    count.gradients = "ball arithmetic"
+    count.gradients = BALLS
 
 
 def _with_empty_rows(head: Head, z: _Output, lse: Enclosure) -> tuple[Enclosure, Enclosure]:

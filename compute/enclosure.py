@@ -17,6 +17,8 @@ import numpy as np
 from compute.arrays import Array, Namespace, home, widened
 from compute.errors import InputError
 from compute.outward import ETA, U
+from compute.slices import bits_of, pair_tree
+from compute.table_exp import two_sum
 
 _TARGETS = {"float32": np.float32, "float16": np.float16, "float64": np.float64}
 _NAMES = {"f32": "float32", "fp32": "float32", "f64": "float64", "fp64": "float64", "fp16": "float16"}
@@ -129,11 +131,20 @@ class Enclosure:
 
 def add_up(parts: Enclosure, axis: int | tuple[int, ...]) -> Enclosure:
     """(R7) the enclosure of a sum over axes: radii add, and so does the rounding of the sum of the centres."""
-    mid = parts.mid if parts.low is None else parts.mid + parts.low
-    count = math.prod(mid.shape[a] for a in ((axis,) if isinstance(axis, int) else axis))
-    extra = 0.0 if parts.low is None else U * abs(mid).sum(axis=axis) * (1 + 4 * count * U)
-    if count == 1 and parts.low is None:
-        return Enclosure(mid.sum(axis=axis), parts.rad.sum(axis=axis))
-    rounding = count * U * abs(mid).sum(axis=axis) * (1 + 4 * count * U)
-    total = (parts.rad.sum(axis=axis) + rounding + extra) * (1 + 4 * (count + 8) * U)
-    return Enclosure(mid.sum(axis=axis), total)
+    mid, low = parts.mid, parts.low
+    axes = tuple(a % mid.ndim for a in ((axis,) if isinstance(axis, int) else axis))
+    count = math.prod(mid.shape[a] for a in axes)
+    if low is None or not count:
+        total = mid.sum(axis=axes)
+        size = abs(mid).sum(axis=axes) if count > 1 else 0.0
+    else:
+        # heads in a tree without error; only the low parts are rounded
+        first = (*axes, *(a for a in range(mid.ndim) if a not in axes))
+        shape = (count, *(mid.shape[a] for a in first[len(axes) :]))
+        heads, lows = (x.transpose(first).reshape(shape) for x in (mid, low))
+        total, lost = pair_tree(heads)
+        total, low = two_sum(total, lost + lows.sum(axis=0))
+        size = abs(lows).sum(axis=0) + 2 * bits_of(count) * U * abs(heads).sum(axis=0)
+    rounding = (count + 8) * U * size if count > 1 else 0.0
+    rad = (parts.rad.sum(axis=axes) + rounding) * (1 + 4 * (count + 8) * U)
+    return Enclosure(total, parts.rad.sum(axis=axes) if count == 1 else rad, low)

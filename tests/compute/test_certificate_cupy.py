@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 import compute
-from compute import Spec, canaries, climb, device_arithmetic, outward, tier1, tier1_backward
+from compute import Spec, canaries, climb, device_arithmetic, outward, tier1, tier1_backward, tier2, tier2_products
 from compute.arrays import widened
 from compute.enclosure import Enclosure
 from compute.errors import CanaryFailed, InputError
@@ -36,7 +36,7 @@ def cupy(monkeypatch: pytest.MonkeyPatch) -> Any:
 @pytest.fixture
 def like_a_device(monkeypatch: pytest.MonkeyPatch) -> None:
     """The host with the settings and the order of sums of the stand-in, so that bits can be compared."""
-    for module in (outward, tier1, tier1_backward):
+    for module in (outward, tier1, tier1_backward, tier2, tier2_products):
         monkeypatch.setattr(module, "row_dot", lambda x, y: (x * y).sum(axis=1))
     monkeypatch.setattr(tier1.Prepared, "absolute", _absolute)
     monkeypatch.setattr(tier1, "U32", tier1.U)
