@@ -65,7 +65,8 @@ class LatexStyle:
         return rf"\frac{{{top}}}{{{bottom}}}"
 
     def power(self, base: str, exponent: str) -> str:
-        whole = base if base.count("^") == 0 or base.startswith("(") else f"({base})"
+        # TeX takes no second superscript, and a prime is one.
+        whole = base if not ("^" in base or "'" in base) or base.startswith("(") else f"({base})"
         return f"{whole}^{{{_tight(exponent)}}}"
 
     def root(self, base: str) -> str:
