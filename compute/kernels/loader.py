@@ -1,13 +1,12 @@
 """Where kernels run: on a device through CuPy, or on the CPU through the emulator.
 
-Guarantees: float32 kernels keep subnormals on a device, because they are compiled here (cuda.core, NVRTC) and loaded
-as a cubin: CuPy's own compilation flushes them. Compiled kernels are kept for the life of the backend.
+Guarantees: float32 kernels keep subnormals on a device, because they are compiled here (compute.kernels.nvrtc) and
+loaded as a cubin: CuPy's own compilation flushes them. Compiled kernels are kept for the life of the backend.
 Does not: fall back in silence. Without a device, driver, or a GPU new enough, DeviceError says what was found.
 """
 
 from __future__ import annotations
 
-import io
 import re
 from collections.abc import Sequence
 from functools import cache
@@ -16,7 +15,7 @@ from typing import Any
 import numpy as np
 
 from compute.errors import DeviceError, NotInstalled
-from compute.kernels import sources
+from compute.kernels import nvrtc, sources
 from compute.kernels.emulator import EmulatedModule
 
 ARCHITECTURES = ("sm_80", "sm_90", "sm_100")
@@ -97,9 +96,11 @@ class Device:
         try:
             module.load(built.code)
         except Exception as error:  # CUDADriverError, a type that only exists where CuPy is
+            if "OUT_OF_MEMORY" in str(error):
+                raise
             raise DeviceError(
                 f"{self.name}'s driver refused a kernel compiled for {arch}: {error}. Expected a driver at least as "
-                "new as the NVRTC that compiled it: update the driver, or install 'attnproof[cuda12]'"
+                "new as the NVRTC that compiled it: update the driver, or pip install 'attnproof[cuda12]'"
             ) from error
         return module
 
@@ -137,29 +138,21 @@ class Cubin:
 def compile_cubin(code: str, defines: tuple[str, ...], arch: str) -> Cubin:
     """Compile with NVRTC for one architecture, subnormals kept. Needs no device.
 
-    Raises NotInstalled without cuda-core, DeviceError with NVRTC's message when it refuses source or architecture.
+    Raises NotInstalled without NVRTC, DeviceError with NVRTC's message when it refuses source or architecture.
     """
+    options = [
+        "--std=c++17",
+        f"--gpu-architecture={arch}",
+        "--ptxas-options=-v",
+        "--ftz=false",
+        "--prec-div=true",
+        "--prec-sqrt=true",
+        *(f"--define-macro={d}" for d in defines),
+    ]
     try:
-        from cuda.core import Program, ProgramOptions
-    except ImportError as error:
-        raise NotInstalled(
-            "compiling CUDA kernels needs cuda-core and NVRTC: pip install 'attnproof[cuda13]'"
-        ) from error
-    options = ProgramOptions(
-        std="c++17",
-        arch=arch,
-        define_macro=list(defines) or None,
-        ptxas_options="-v",
-        ftz=False,
-        prec_div=True,
-        prec_sqrt=True,
-    )
-    log = io.StringIO()
-    try:
-        built = Program(code, "c++", options).compile("cubin", logs=log)
-    except Exception as error:
-        raise DeviceError(f"NVRTC refused the kernel for {arch}:\n{log.getvalue()}{error}") from error
-    return Cubin(bytes(built.code), log.getvalue())
+        return Cubin(*nvrtc.compile_source(code, options))
+    except nvrtc.Refused as error:
+        raise DeviceError(f"NVRTC refused the kernel for {arch}:\n{error}") from error
 
 
 def _cupy() -> Any:

@@ -14,7 +14,7 @@ import pytest
 import compute
 from compute import Spec, canaries
 from compute.errors import DeviceError, InputError, NotInstalled
-from compute.kernels import bridge, loader
+from compute.kernels import bridge, loader, nvrtc
 from compute.kernels.emulator import compiler
 from tests.compute import fake_cupy
 from tests.compute.fake_cupy import State
@@ -79,6 +79,77 @@ class TestNoDevice:
     def test_no_device(self, cupy: Any, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
         monkeypatch.setattr(cupy.cuda.runtime, "getDeviceCount", lambda: 0)
         refused(capsys, "no CUDA device")
+
+
+class TestCompiler:
+    """Which binding to NVRTC is used, and what is said without one."""
+
+    @pytest.fixture(autouse=True)
+    def afresh(self, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+        nvrtc._binding.cache_clear()
+        loader.compile_cubin.cache_clear()
+        monkeypatch.setitem(sys.modules, "cuda", None)
+        yield
+        nvrtc._binding.cache_clear()
+        loader.compile_cubin.cache_clear()
+
+    def cupys(self, monkeypatch: pytest.MonkeyPatch, refuse: bool = False) -> list[Any]:
+        """CuPy's binding, as far as it is used; returns what it is asked."""
+        asked: list[Any] = []
+        error = type("NVRTCError", (RuntimeError,), {})
+
+        def build(program: int, options: Any) -> None:
+            asked.append(options)
+            if refuse:
+                raise error("NVRTC_ERROR_COMPILATION (6)")
+
+        binding = types.SimpleNamespace(
+            NVRTCError=error,
+            getVersion=lambda: (13, 0),
+            createProgram=lambda code, name, headers, names: asked.append(code) or 7,
+            compileProgram=build,
+            getCUBIN=lambda program: b"cubin",
+            getProgramLog=lambda program: "Compiling entry function 'f'\nUsed 9 registers\n0 bytes spill stores\n",
+            destroyProgram=lambda program: asked.append("destroyed"),
+        )
+        module = types.ModuleType("cupy.cuda")
+        module.nvrtc = binding  # type: ignore[attr-defined]
+        monkeypatch.setitem(sys.modules, "cupy.cuda", module)
+        monkeypatch.setitem(sys.modules, "cupy", types.ModuleType("cupy"))
+        return asked
+
+    def test_cupys_own(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        asked = self.cupys(monkeypatch)
+        built = loader.compile_cubin("source", ("ST=float",), "sm_90")
+        assert built.code == b"cubin"
+        assert built.usage() == {"f": {"registers": 9, "spill_bytes": 0}}
+        source, options, last = asked
+        assert (source, last) == ("source", "destroyed")
+        assert {"--gpu-architecture=sm_90", "--ftz=false", "--define-macro=ST=float"} <= set(options)
+        assert not any("fast" in o or "ftz=true" in o for o in options)
+
+    def test_a_source_that_is_refused(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        asked = self.cupys(monkeypatch, refuse=True)
+        with pytest.raises(DeviceError, match=r"refused the kernel for sm_90(.|\n)*NVRTC_ERROR_COMPILATION"):
+            loader.compile_cubin("source", (), "sm_90")
+        assert asked[-1] == "destroyed"
+
+    def test_no_binding(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setitem(sys.modules, "cupy", None)
+        with pytest.raises(
+            NotInstalled, match=r"needs NVRTC.*pip install 'attnproof\[cuda13\]'.*CuPy: .*cuda-bindings: "
+        ):
+            loader.compile_cubin("source", (), "sm_90")
+
+    def test_no_library(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.cupys(monkeypatch)
+
+        def missing() -> None:
+            raise RuntimeError("Failure finding libnvrtc.so")
+
+        sys.modules["cupy.cuda"].nvrtc.getVersion = missing
+        with pytest.raises(NotInstalled, match=r"libnvrtc\.so"):
+            loader.compile_cubin("source", (), "sm_90")
 
 
 def of_age(cupy: Any, monkeypatch: pytest.MonkeyPatch, major: int, minor: int) -> None:

@@ -52,17 +52,25 @@ def test_a_kernel_that_nvrtc_refuses_is_an_error_with_its_words() -> None:
 
 def test_subnormals_are_kept() -> None:
     """What the loader builds is the code without flush-to-zero, and that differs from the code with it."""
-    from cuda.core import Program, ProgramOptions
-
     from compute.kernels.loader import compile_cubin
+    from compute.kernels.nvrtc import compile_source
 
     code = 'extern "C" __global__ void f(float* x) { x[0] = x[0] * 0.5f; }'
-    built = {
-        ftz: bytes(Program(code, "c++", ProgramOptions(std="c++17", arch="sm_90", ftz=ftz)).compile("cubin").code)
-        for ftz in (False, True)
-    }
-    assert built[False] != built[True]
-    assert _instructions(compile_cubin(code, (), "sm_90").code) == _instructions(built[False])
+    common = ["--std=c++17", "--gpu-architecture=sm_90"]
+    built = {ftz: _instructions(compile_source(code, [*common, f"--ftz={ftz}"])[0]) for ftz in ("false", "true")}
+    assert built["false"] != built["true"]
+    assert _instructions(compile_cubin(code, (), "sm_90").code) == built["false"]
+
+
+@pytest.mark.parametrize("fmt", ["float16", "bfloat16"])
+def test_16_bit_formats_are_converted_by_the_device(fmt: str) -> None:
+    """Their conversions are instructions of the device, rounded to nearest, and no header is asked for."""
+    from compute.kernels.sources import FORMATS, text
+
+    code = text("simt", fmt) + 'extern "C" __global__ void f(ST* x, float y) { x[0] = (ST)((AT)x[1] + y); }'
+    assert "#include" not in code
+    macros = "".join(f"#define {d}\n" for d in (f"ST {FORMATS[fmt].storage}", "AT float", "HD 64", "HV 64"))
+    assert f"cvt.rn.{'f16' if fmt == 'float16' else 'bf16'}.f32" in _ptx(macros + code)
 
 
 def _instructions(cubin: bytes, section: str = ".text.f") -> bytes:
@@ -111,7 +119,6 @@ def test_the_table_exp_has_no_fused_operation_in_ptx() -> None:
 
 
 def _ptx(code: str) -> str:
-    """By NVRTC itself: cuda.core would ask the driver whether it can load the result."""
     from cuda.bindings import nvrtc
 
     def checked(answer: Any) -> Any:
