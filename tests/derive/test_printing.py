@@ -211,6 +211,7 @@ EXACT = {
     r"\frac{\alpha_i}{\sqrt{d_k}}": scalar("alpha_i") / sqrt(d_k),
     r"x_{i}^{2}": array("x", n)[i] ** 2,
     r"(W^Q_{ab})^{2}": vocabulary.W_Q[a, b] ** 2,
+    r"(q'_{i})^{2}": array("q'", n)[i] ** 2,
     r"x_{i+1}": array("x", n)[i + 1],
     r"A_{i,j+1}": array("A", n, n)[i, j + 1],
     r"-x_{i}": -array("x", n)[i],

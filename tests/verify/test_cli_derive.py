@@ -126,6 +126,8 @@ def balanced(tex: str) -> bool:
             return False
     if re.search(r"\\item\[(?!\{)[^\]]*[\[$]", tex):
         return False  # a label that isn't in braces ends at its first square bracket
+    if re.search(r"'(?:_\{[^{}]*\}|_[A-Za-z0-9])\^", tex):
+        return False  # a prime is a superscript; TeX takes another right beside it, and none after a subscript
     plain = re.sub(r"\\[{}$\\]", "", tex)
     depth = 0
     for ch in plain:
@@ -173,7 +175,16 @@ def test_the_latex_of_every_claim_is_a_document(family: str, language: Any) -> N
 
 def test_the_check_of_documents_can_fail() -> None:
     assert balanced(r"\begin{a}{x}$y$\end{a}")
-    for bad in (r"\begin{a}", r"\begin{a}\begin{b}\end{a}\end{b}", "{", "}{", "$x", r"\end{a}", r"\item[$a[b]$] c"):
+    for bad in (
+        r"\begin{a}",
+        r"\begin{a}\begin{b}\end{a}\end{b}",
+        "{",
+        "}{",
+        "$x",
+        r"\end{a}",
+        r"\item[$a[b]$] c",
+        "q'_{t}^{2}",
+    ):
         assert not balanced(bad)
 
 
