@@ -19,7 +19,7 @@ from typing import Any
 import sympy
 
 from derive.printing.layout import MUL, Layout
-from derive.printing.names import name_latex
+from derive.printing.names import letter, name_latex
 
 _RELATIONS = {"==": "=", "!=": r"\ne", "<=": r"\le", "<": "<", ">=": r"\ge", ">": ">"}
 _FUNCTIONS = {
@@ -158,26 +158,39 @@ def to_latex(expr: Any, *, width: int | None = None) -> str:
 
 
 def _broken(layout: Layout, expr: Any, width: int) -> list[str]:
-    """Lines of a long sum of terms; a long product whose last factor is a sum of terms breaks inside it."""
+    """Lines of a long sum of terms; a long product or sum that ends in a bracket of terms breaks inside it."""
     if expr.is_Add:
-        terms = layout.terms(expr, {})
-        lines: list[list[tuple[str, str]]] = [[]]
-        for sign, text in terms:
-            used = sum(visible_width(t) + 3 for _, t in lines[-1])
-            if lines[-1] and used + visible_width(text) > width:
-                lines.append([])
-            lines[-1].append((sign, text))
-        first = "&" + layout.joined(lines[0])
-        return [first, *(r"&\quad{} " + " ".join(f"{s} {t}" for s, t in line) for line in lines[1:])]
+        return _lines(layout, "", layout.terms(expr, {}), "", width)
+    whole = layout.show(expr, {}, MUL)
+    for inner, scope in _brackets(layout, expr):
+        terms = layout.terms(inner, scope)
+        bracket = f"({layout.joined(terms)})"
+        if whole.endswith(bracket):
+            return _lines(layout, whole[: -len(bracket)] + "(", terms, ")", width)
+    return ["&" + whole]
+
+
+def _brackets(layout: Layout, expr: Any) -> list[tuple[Any, dict[Any, str]]]:
+    """Sums of terms that may stand last in a product, or be the body of a sum, with the binder's letter."""
+    if expr.is_Mul:
+        return [(factor, {}) for factor in expr.args if factor.is_Add]
     if isinstance(expr, sympy.Sum) and len(expr.limits) == 1 and expr.function.is_Add:
-        binder, low, high = expr.limits[0]
-        scope = {binder: binder.name if binder.name not in layout.taken else layout.show(expr, {})[5:6]}
-        if layout.show(expr, {}).startswith(rf"\sum_{{{scope[binder]}="):
-            terms = layout.terms(expr.function, scope)
-            head = layout.style.total(scope[binder], layout.show(low, {}), layout.show(high, {}), "(")
-            body = [f"{s} {t}" for s, t in terms[1:]]
-            return [f"&{head}{terms[0][1]}", *(rf"&\quad{{}} {x}" for x in body[:-1]), rf"&\quad{{}} {body[-1]})"]
-    return ["&" + layout.show(expr, {}, MUL)]
+        binder = expr.limits[0][0]
+        return [(expr.function, {binder: letter(binder, {}, layout.taken)})]
+    return []
+
+
+def _lines(layout: Layout, head: str, terms: Sequence[tuple[str, str]], tail: str, width: int) -> list[str]:
+    """As many terms on a line as fit beside each other, the first line after the head."""
+    lines: list[list[tuple[str, str]]] = [[]]
+    for sign, text in terms:
+        used = sum(visible_width(t) + 3 for _, t in lines[-1]) + (visible_width(head) if len(lines) == 1 else 0)
+        if lines[-1] and used + visible_width(text) > width:
+            lines.append([])
+        lines[-1].append((sign, text))
+    shown = [f"&{head}{layout.joined(lines[0])}"]
+    shown += [r"&\quad{} " + " ".join(f"{s} {t}" for s, t in line) for line in lines[1:]]
+    return [*shown[:-1], shown[-1] + tail]
 
 
 def visible_width(tex: str) -> int:
