@@ -262,6 +262,7 @@ def null_kernels() -> list[tuple[str, str, Any, str | None, Any]]:
         found += [
             ("flash, blocks of 128", dtype, kernel(weights=dtype), declared, backward),
             ("flash, blocks of 64", dtype, kernel(block=64, weights=dtype), declared, None),
+            ("compute.attention", dtype, own.attention, declared, own.backward),
             ("eager, stored scores", dtype, emulated(stored, dtype), f"eager:weights={dtype},scores={dtype}", None),
         ]
     return found

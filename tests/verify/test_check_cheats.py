@@ -147,7 +147,7 @@ def test_every_drawn_call_can_be_asked_and_judged(seed: int) -> None:
         setting = Setting(Profile(parameters={name: name for name in has}), parse_spec(spec), "float32", has)
         if spec == "groups=2":
             setting = Setting(setting.profile, setting.declared, "float32", has | {"groups"})
-        assert len(possible(setting)) == 11
+        assert len(possible(setting)) == 11  # no window, softcap, sink, slopes or offsets
         for case in combinations(setting, np.random.default_rng(seed)):
             assert setting.fits(case.call), case.name
             assert seen_keys(case.call).any(-1).all(), case.name

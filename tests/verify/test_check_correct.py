@@ -88,6 +88,7 @@ def test_conventions_are_named() -> None:
     assert met["empty-row by mask"] == "zero"
     assert met["window-ends"] == "inclusive"
     assert met["softcap-order"] == "before"
+    assert met["alibi-ahead"] == "rising"
     assert met["lse-base"] == "e"
     assert met["empty-lse"] == "-inf"
     assert met["behind-mask (NaN in a value)"] == "inert"
@@ -97,7 +98,8 @@ def test_conventions_are_named() -> None:
 @pytest.mark.parametrize(
     ("spec", "kind"),
     [("causal=bottom-right", "causal alignment"), ("empty-row=mean", "empty row"), ("window-ends=exclusive", "window"),
-     ("softcap-order=after", "softcap order"), ("lse-base=2", "LSE base"), ("empty-lse=+inf", "LSE of empty")],
+     ("alibi-ahead=distance", "ALiBi"), ("softcap-order=after", "softcap order"),
+     ("lse-base=2", "LSE base"), ("empty-lse=+inf", "LSE of empty")],
 )  # fmt: skip
 def test_a_declared_convention_must_be_met(spec: str, kind: str) -> None:
     result = verify.check(own.attention, dtype="float64", spec=spec, quick=True)

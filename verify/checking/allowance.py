@@ -165,7 +165,7 @@ def plain_problem(
     seen = right.seen
     bias = None if call.bias is None else np.broadcast_to(call.bias, (b, h, n, m)).astype(np.float64)
     if call.alibi_slopes is not None:
-        bias = np.broadcast_to(alibi(call), (b, h, n, m)).astype(np.float64) + (0 if bias is None else bias)
+        bias = np.broadcast_to(alibi(call, reading), (b, h, n, m)).astype(np.float64) + (0 if bias is None else bias)
     if call.sink is not None:
         column = np.broadcast_to(call.sink.astype(np.float64).reshape(1, h, 1, 1), (b, h, n, 1))
         bias = np.concatenate([np.zeros((b, h, n, m)) if bias is None else bias, column], -1)

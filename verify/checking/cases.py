@@ -24,11 +24,12 @@ BUILT_IN = ("scale", "causal", "window", "softcap", "rope", "past")
 
 @dataclass(frozen=True, eq=False)
 class Case:
-    """about: the kind of fault that a failure here points to."""
+    """about: the kind of fault that a failure here points to. together: features that a covering design turned on."""
 
     name: str
     about: str
     call: Call
+    together: frozenset[str] = frozenset()
 
 
 @dataclass(frozen=True)

@@ -11,6 +11,7 @@ Does not: meet a condition on four features for certain, or sizes beyond those t
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from itertools import combinations as subsets
 from typing import Any
 
@@ -23,9 +24,16 @@ CANDIDATES = 40
 WIDE_HEADS = ((32, 32), (80, 80), (96, 65), (128, 128), (256, 130), (64, 128))
 HOW: tuple[Memory, ...] = ("strided", "reversed", "transposed")
 FEATURES = (
-    "mask", "causal", "scale", "bias", "lse", "memory", "wide heads", "many heads", "many items", "values",
-    "d_v != d_k",
+    "mask", "causal", "window", "softcap", "sink", "ALiBi", "RoPE", "scale", "bias", "lse", "memory", "wide heads",
+    "many heads", "many items", "values", "d_v != d_k",
 )  # fmt: skip
+# Which of the target's parameters a feature needs. RoPE is built in where it is declared; what can be on or off is
+# that queries and keys start at positions apart.
+NEEDS = {name: (name,) for name in ("mask", "causal", "window", "softcap", "sink", "scale", "bias", "lse")} | {
+    "ALiBi": ("alibi_slopes",),
+    "RoPE": ("q_offset", "k_offset"),
+}
+WINDOWS = ((1, 0), (2, 0), (3, 0), (2, 1), (0, 2))
 
 
 def covering(count: int, strength: int, rng: Generator) -> Array:
@@ -57,8 +65,9 @@ def covering(count: int, strength: int, rng: Generator) -> Array:
 
 def possible(setting: Setting) -> tuple[str, ...]:
     """The features of a setting that can be on or off."""
-    asked = {"mask", "causal", "scale", "bias", "lse"}
-    out = {name for name in asked if not setting.can(name)}
+    out = {name for name, needed in NEEDS.items() if not setting.can(*needed)}
+    if setting.base.rope is None:
+        out.add("RoPE")
     if setting.single:
         out |= {"many heads", "many items"}
     if not setting.batches:
@@ -68,7 +77,7 @@ def possible(setting: Setting) -> tuple[str, ...]:
 
 def build(setting: Setting, rng: Generator, on: frozenset[str], **sizes: int) -> Case:
     """One call in which exactly the features `on` are met; sizes that are not given are drawn."""
-    square = "causal" in on or setting.base.causal != "none" or setting.base.window is not None
+    square = bool(on & {"causal", "window"}) or setting.base.causal != "none" or setting.base.window is not None
     square = square or "cu_seqlens" in setting.has
     m = sizes.get("m", int(rng.integers(6, 13)))
     n = sizes.get("n", m if square else int(rng.integers(4, 13)))
@@ -83,6 +92,13 @@ def build(setting: Setting, rng: Generator, on: frozenset[str], **sizes: int) ->
         spec_changes["causal"] = True
     if "scale" in on:
         spec_changes["scale"] = float(rng.choice([0.3, 1.75, 4.0]))
+    if "window" in on:
+        spec_changes["window"] = WINDOWS[rng.integers(3 if "causal" in on else len(WINDOWS))]
+    if "softcap" in on:
+        spec_changes["softcap"] = float(rng.choice([0.5, 1.5]))
+    if "RoPE" in on and setting.base.rope is not None:
+        start, later = (int(x) for x in rng.integers(1, 40, 2))
+        spec_changes["rope"] = replace(setting.base.rope, q_offset=start + later, k_offset=start)
     spec = setting.spec(**spec_changes)
     q, k, v = setting.normal(rng, n, m, d, d_v=d_v, h=h, b=b)
     spread = 0.25 if "values" in on else 1.0
@@ -95,15 +111,22 @@ def build(setting: Setting, rng: Generator, on: frozenset[str], **sizes: int) ->
     if "mask" in on:
         shapes = [(b, h, n, m), (b, 1, n, m), (1, 1, n, m)]
         mask = rng.random(shapes[rng.integers(3)]) < 0.6
-        mask[..., 0] = True  # key 0 is seen by every row under a causal mask too
+        if square:
+            mask |= np.eye(n, m, dtype=bool)  # which causal and a window leave in
+        else:
+            mask[..., 0] = True
         more["mask"] = mask
     if "bias" in on:
         more["bias"] = rng.standard_normal((b, h, n, m) if rng.random() < 0.5 else (1, 1, n, m)) * spread
+    if "sink" in on:
+        more["sink"] = np.asarray(rng.standard_normal(h) * spread).astype(setting.kind)
+    if "ALiBi" in on:
+        more["alibi_slopes"] = np.asarray(2.0 ** -rng.integers(0, 4, h) * spread**2).astype(setting.kind)
     if "memory" in on:
         names = ["q", "k", "v", *(name for name in ("mask", "bias") if name in on)]
         more["memory"] = tuple((name, HOW[rng.integers(3)]) for name in names)
     label = ", ".join(name for name in FEATURES if name in on) or "none of the features"
-    return Case(f"together: {label}", "values", setting.call(q, k, v, spec, **more))
+    return Case(f"together: {label}", "values", setting.call(q, k, v, spec, **more), together=on)
 
 
 def _sizes_of_values(setting: Setting) -> Sequence[float]:

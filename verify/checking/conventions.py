@@ -39,6 +39,7 @@ def reading_of(met: list[Met], declared: dict[str, str]) -> Reading:
         tiled=found.get("group-order") == "tiled",
         cap_last=found.get("softcap-order") == "after",
         exclusive=found.get("window-ends") == "exclusive",
+        rising=found.get("alibi-ahead") == "rising",
     )
 
 
@@ -53,6 +54,7 @@ def conventions(setting: Setting, ask: Ask) -> Iterator[Met]:
         group_order,
         window_ends,
         softcap_order,
+        slopes_ahead,
         base_of_lse,
         lse_of_empty,
         no_keys,
@@ -251,6 +253,18 @@ def softcap_order(setting: Setting, ask: Ask) -> Iterator[Met]:
         gap = 2 * math.tanh(1.5) - 2, 2 * math.tanh(1.5) - 2 * math.tanh(1.0)
         got = _closest(value, {"before": 1 / (1 + math.exp(-gap[0])), "after": 1 / (1 + math.exp(-gap[1]))})
         yield _met(setting, "softcap-order", call, "softcap order", got, value=value)
+
+
+def slopes_ahead(setting: Setting, ask: Ask) -> Iterator[Met]:
+    """ALiBi without causal: a later key loses with its distance, or gains (slope·(j − i) written for causal rows)."""
+    if not setting.can("alibi_slopes") or setting.base.causal != "none":
+        return
+    slopes = np.ones(setting.group).astype(setting.kind)
+    call = setting.call(np.zeros((2, 1)), np.zeros((2, 1)), np.array([[0.0], [1.0]]), alibi_slopes=slopes)
+    value = _first(ask(call)) if setting.fits(call) else None
+    if value is not None:
+        got = _closest(value, {"distance": 1 / (1 + math.e), "rising": 1 / (1 + 1 / math.e), "ignored": 0.5})
+        yield _met(setting, "alibi-ahead", call, "ALiBi", got, value=value)
 
 
 def base_of_lse(setting: Setting, ask: Ask) -> Iterator[Met]:

@@ -23,29 +23,21 @@ from verify.checking.conventions import Met, conventions, gradient_determinism, 
 from verify.checking.diagnose import NOTHING, Evidence, choose, diagnose, evidence
 from verify.checking.extent import Extent
 from verify.checking.gradients import gradient_findings
+from verify.checking.grouping import features_of, numbers_of
 from verify.checking.inputs import PLAIN
 from verify.checking.masked import MASKED
 from verify.checking.properties import Broken, properties
 from verify.checking.reference import USUAL, Reading
 from verify.checking.result import CheckResult, Class, Convention, Finding
 from verify.checking.runner import Subject
-from verify.checking.shrink import shown, shrink
+from verify.checking.shrink import shown, shrink, without_features
 from verify.checking.specs import Declared
 from verify.checking.statistics import suspicious
 from verify.checking.values import Answer, Violation, answer, comparable, differences, metadata
 from verify.checking.variants import VARIANTS, groups
+from verify.checking.wording import KINDS, needs, row_text
 from verify.errors import UsageError
 
-# Kinds of fault that the inputs of a full run are about, for a target of every feature.
-KINDS = (
-    "softmax missing", "softmax axis", "scale", "head padding", "layout", "d_v != d_k", "zero length", "no max shift",
-    "finite -inf", "tile max", "key dropped", "index width", "strides", "mask meaning", "mask axis", "mask broadcast",
-    "mask arithmetic", "mask composition", "mask dropped", "empty row", "causal dropped", "causal alignment", "window",
-    "window decode", "static cache", "GQA order", "GQA axis", "softcap order", "softcap dropped", "sink",
-    "softmax plus one", "ALiBi", "RoPE layout", "RoPE precision", "LSE", "LSE base", "LSE overflow", "dropout",
-    "gradient", "bias gradient", "softcap gradient", "LSE gradient", "GQA gradient", "packed gradient",
-    "scale gradient", "RoPE gradient", "ragged tile",
-)  # fmt: skip
 NO_KEYS: tuple[tuple[int, float], ...] = ()
 STOPS = ("hang", "died")
 QUICK_MOST_KEYS = 41000
@@ -97,6 +89,7 @@ class Session:
         # What each failing case says of the misreadings; and of each finding: its case's evidence, what it was about.
         self._evidence: list[Evidence] = []
         self._grounds: list[tuple[Evidence, str]] = []
+        self._together: dict[frozenset[str], int] = {}  # features wrong only where they meet, and the finding
         self.asked: dict[str, None] = {}
         self.start = time.monotonic()
         self._answers: dict[int, tuple[Call, Answer]] = {}
@@ -130,6 +123,7 @@ class Session:
                 return self._result()
             self._values()
             self._properties()
+            self._agree_on_diagnoses()  # so that a declared convention is not taken for one that was misread
             for one in met:
                 if one.broken is not None:
                     self._broken(one.broken)
@@ -268,8 +262,19 @@ class Session:
                     self._grounds[i] = (ground, case.about)
                 return
         call = case.call
+        needed: tuple[str, ...] = ()
         if reply is not None and violation.rule in ("values", "non-finite") and comparable(call, reply):
-            call, violation = self._shrunk(case, kind, violation)
+            if not diagnosis and any(found <= case.together for found in self._together):
+                return
+            call, violation, needed = self._shrunk(case, kind, violation)
+        if needed:
+            named = bool(diagnosis)
+            kind, diagnosis = needs(kind, diagnosis, needed)
+            same = self._together.setdefault(frozenset(needed), len(self.findings))
+            if same < len(self.findings):
+                if named:
+                    self.findings[same] = replace(self.findings[same], kind=kind, diagnosis=diagnosis)
+                return
         self.findings.append(self._finding(case, call, violation, verdict, kind, diagnosis))
         self._grounds.append((ground, case.about))
         if self.plan.first:
@@ -312,8 +317,11 @@ class Session:
                 if support[best] > 1:
                     self.findings[i] = replace(finding, diagnosis=best)
 
-    def _shrunk(self, case: Case, kind: str, violation: Violation) -> tuple[Call, Violation]:
-        """A smaller call that still fails in the same way; the call itself if none does."""
+    def _shrunk(self, case: Case, kind: str, violation: Violation) -> tuple[Call, Violation, tuple[str, ...]]:
+        """(a smaller call that still fails in the same way, or the call itself; its violation; the features it needs).
+
+        Features are told of a case of the covering design only.
+        """
         last: list[Violation] = []
 
         def fails(call: Call) -> bool:
@@ -325,21 +333,22 @@ class Session:
             if not found:
                 return False
             named = diagnose(call, reply, known, found[0], case.about)
-            if named is not None and named[0] != kind:
+            if named is not None and named[0] != kind and not case.together:
                 return False
             last.append(found[0])
             return True
 
         tries = 24 if self.plan.quick else 80
-        small = shrink(case.call, fails, tries=tries)
-        return small, last[-1] if small is not case.call else violation
+        start, needed = without_features(case.call, fails, case.together, self.setting.base)
+        small = shrink(start, fails, tries=tries)
+        return small, last[-1] if small is not case.call else violation, needed
 
     def _finding(
         self, case: Case, call: Call, violation: Violation, verdict: Class, kind: str, diagnosis: str
     ) -> Finding:
         row, dominant = "", NO_KEYS
         if len(violation.index) >= 3 and violation.name in ("output", "lse"):
-            row, dominant = _row(self.solve(call), violation.index)
+            row, dominant = row_text(self.solve(call), violation.index)
         return Finding(
             verdict=verdict,
             kind=kind,
@@ -358,6 +367,8 @@ class Session:
             row=row,
             dominant=dominant,
             smallest=shown(call),
+            features=features_of(call, case.about),
+            numbers=numbers_of(call),
             dtype=self.setting.dtype,
             seed=self.plan.seed,
             replay=self._replay(),
@@ -452,22 +463,6 @@ def library_hint(reply: Reply, like: str) -> str:
     if "'numpy.ndarray' object has no attribute" in reply.message:
         return "the target was given NumPy's arrays and seems to take another library's: try --like torch or --like jax"
     return ""
-
-
-def _row(known: Answer, index: tuple[int, ...]) -> tuple[str, tuple[tuple[int, float], ...]]:
-    """Which keys the row sees, and those of the largest weights."""
-    b, h, i = index[:3]
-    seen, weights = known.right.seen[b, h, i], known.right.weights[b, h, i]
-    count, m = int(seen.sum()), seen.size
-    text = f"all {m} keys" if count == m else f"{count} of {m} keys: {_runs(seen)}"
-    order = np.argsort(-weights)[:3]
-    return text, tuple((int(j), float(weights[j])) for j in order if weights[j] > 0)
-
-
-def _runs(seen: Any) -> str:
-    edges = np.flatnonzero(np.diff(np.concatenate([[0], seen.astype(int), [0]])))
-    runs = [f"{a}" if b - a == 1 else f"{a}-{b - 1}" for a, b in zip(edges[::2], edges[1::2], strict=True)]
-    return ", ".join(runs[:6]) + (", ..." if len(runs) > 6 else "")
 
 
 def judge(

@@ -27,12 +27,13 @@ class Reading:
     """How a target reads what a Spec leaves open, once it was met (or declared).
 
     tiled: query head i reads key-value head i % h_kv. cap_last: the softcap comes after the bias. exclusive: the far
-    ends of a window do not take part.
+    ends of a window do not take part. rising: ALiBi is slope·(j − i) for later keys j too, not −slope·|i − j|.
     """
 
     tiled: bool = False
     cap_last: bool = False
     exclusive: bool = False
+    rising: bool = False
 
 
 USUAL = Reading()
@@ -122,7 +123,7 @@ def raw_scores(call: Call, seen: Array, reading: Reading = USUAL) -> Array:
         if call.bias is not None:
             s = s + np.where(np.isneginf(call.bias.astype(np.float64)), 0, call.bias.astype(Wide))
         if call.alibi_slopes is not None:
-            s = s + alibi(call)
+            s = s + alibi(call, reading)
         if call.spec.softcap is not None and reading.cap_last:
             s = capped(s, call.spec.softcap)
     return np.where(seen, s, -Wide(np.inf))
@@ -133,12 +134,12 @@ def capped(s: Array, cap: float) -> Array:
     return Wide(cap) * np.tanh(s / Wide(cap))
 
 
-def alibi(call: Call) -> Array:
-    """ALiBi (Press et al. 2022, section 3): −slope·|i − j| around the causal diagonal."""
+def alibi(call: Call, reading: Reading = USUAL) -> Array:
+    """ALiBi (Press et al. 2022, section 3): −slope·|i − j| around the causal diagonal; of a later key as it is read."""
     n, m = call.q.shape[2], call.k.shape[2]
-    distance = np.abs(np.arange(n)[:, None] + diagonal(call) - np.arange(m)[None, :]).astype(Wide)
+    ahead = (np.arange(m)[None, :] - (np.arange(n)[:, None] + diagonal(call))).astype(Wide)
     assert call.alibi_slopes is not None
-    return -call.alibi_slopes.astype(Wide).reshape(-1, 1, 1) * distance
+    return call.alibi_slopes.astype(Wide).reshape(-1, 1, 1) * (ahead if reading.rising else -np.abs(ahead))
 
 
 def truth(call: Call, reading: Reading = USUAL) -> Truth:
@@ -233,7 +234,7 @@ def score_error(
             bias = np.abs(call.bias.astype(np.float64))
             error = error + each * (shown + np.where(np.isfinite(bias), bias, 0))
         if call.alibi_slopes is not None:
-            error = error + each * (shown + np.abs(alibi(call)).astype(np.float64))
+            error = error + each * (shown + np.abs(alibi(call, reading)).astype(np.float64))
         top = shown.max(-1, keepdims=True, initial=0)
         if call.sink is not None:
             top = np.maximum(top, np.abs(call.sink.astype(np.float64)).reshape(-1, 1, 1))

@@ -25,6 +25,7 @@ GLOSSARY = {
     "group-order": "which key-value head a query head reads",
     "window-ends": "whether a window's ends count as inside",
     "softcap-order": "whether the softcap comes before or after the bias",
+    "alibi-ahead": "whether ALiBi's slopes lower a later key by its distance or raise it, where rows see later keys",
     "lse-base": "the base of the log-sum-exp",
     "empty-lse": "the log-sum-exp of a query that sees no key",
     "no keys": "what the output is when there is no key at all",
@@ -40,8 +41,8 @@ class Finding:
     entry, (batch, head, query, channel). got; expected ± radius; allowed beyond the radius, and `why` that much, by
     source, largest first. ulp: the error in units of the target's last place. row: the keys the row sees; dominant:
     (key, weight). smallest: the smallest failing input found. replay: the command that shows it again.
-    probability: of a false alarm, for "suspicious". about: the kind of fault the case was made for, which is not yet
-    what is wrong; not in the JSON.
+    probability: of a false alarm, for "suspicious". Not in the JSON: about, the kind of fault the case was made for,
+    which is not yet what is wrong; features that the smallest call has; how many numbers it holds.
     """
 
     verdict: Class
@@ -65,6 +66,8 @@ class Finding:
     replay: str = ""
     probability: float | None = None
     about: str = ""
+    features: frozenset[str] = frozenset()
+    numbers: int = 0
 
     @property
     def heading(self) -> str:
@@ -75,17 +78,6 @@ class Finding:
         if self.rule in ("raises", "shape") and not named:
             return f"{'raises' if self.rule == 'raises' else 'wrong shape'}, case {self.case!r}"
         return self.kind if named else self.rule
-
-    @property
-    def group(self) -> tuple[Any, ...]:
-        """Equal for findings that are shown together: one class, one diagnosis; or the same NaN, or the same error."""
-        if self.diagnosis:
-            return self.verdict, self.dtype, self.diagnosis
-        if self.rule == "non-finite":
-            return self.verdict, self.dtype, self.rule, repr(self.got)
-        if self.rule == "raises":
-            return self.verdict, self.dtype, self.rule, self.message
-        return self.verdict, self.dtype, self.rule, self.kind, self.case
 
     def text(self) -> str:
         """The finding as a person reads it."""
@@ -115,7 +107,7 @@ class Finding:
         return "\n".join(lines)
 
     def to_json(self) -> dict[str, Any]:
-        found = {name: value for name, value in self.__dict__.items() if name != "about"}
+        found = {name: value for name, value in self.__dict__.items() if name not in ("about", "features", "numbers")}
         found["index"] = list(self.index)
         found["why"] = [{"source": name, "share": share} for name, share in self.why]
         found["dominant"] = [{"key": key, "weight": weight} for key, weight in self.dominant]
@@ -183,7 +175,9 @@ class CheckResult:
         return tuple(dict.fromkeys(f.kind for f in self.findings))
 
     def text(self) -> str:
-        """The whole result as a person reads it."""
+        """The whole result as a person reads it: one cause once, with its smallest example."""
+        from verify.checking.grouping import grouped, refusals
+
         lines = [
             f"{self.target}: {self.status} ({self.dtype}, {self.cases} cases, {self.calls} calls, seed {self.seed})"
         ]
@@ -191,13 +185,12 @@ class CheckResult:
         if self.switches:
             lines.append("runs on: " + ", ".join(f"{name} {value}" for name, value in self.switches.items()))
         lines += [f"not judged: {text}" for text in self._unjudged()]
-        groups: dict[tuple[Any, ...], list[Finding]] = {}
-        for finding in self.findings:
-            groups.setdefault(finding.group, []).append(finding)
-        for first, *others in groups.values():
+        for first, *others in grouped(self.findings):
             lines += ["", first.text()]
             if others:
                 lines.append(f"  also seen in: {', '.join(dict.fromkeys(f.case or f.kind for f in others))}")
+                if not first.diagnosis:
+                    lines.append("  (one cause is likely; mend it, then run again)")
         if self.conventions:
             lines += ["", "conventions met:"]
             for c in self.conventions:
@@ -214,7 +207,7 @@ class CheckResult:
         if self.asked:
             lines += ["", f"kinds of fault asked about ({len(self.asked)}): {', '.join(self.asked)}"]
         if self.not_shown:
-            lines += ["", "not shown by this run:", *(f"  {text}" for text in self.not_shown)]
+            lines += ["", "not shown by this run:", *(f"  {text}" for text in refusals(self.not_shown))]
         return "\n".join(lines)
 
     def _unjudged(self) -> tuple[str, ...]:

@@ -1,4 +1,4 @@
-"""From a failing call to a small one that still fails.
+"""From a failing call to a small one that still fails, and to the features without which it does not.
 
 Guarantees: every step was tried on the target and still fails the same rule. Does not: find the smallest of all.
 """
@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 
+from compute.spec import Spec
 from verify.checking.calls import Array, Call
 
 Fails = Callable[[Call], bool]
@@ -38,6 +39,45 @@ def shrink(call: Call, fails: Fails, *, tries: int = 80) -> Call:
                 call = call.with_(**{name: rounded})
                 break
     return call
+
+
+def without_features(call: Call, fails: Fails, on: frozenset[str], base: Spec) -> tuple[Call, tuple[str, ...]]:
+    """(a failing call with as few of the features `on` as can be, those it needs): without any one of them it passes.
+
+    base: what every call of the target has.
+    """
+    left = [name for name in OFF if name in on]
+    while True:
+        for name in left:
+            candidate = OFF[name](call, base)
+            if fails(candidate):
+                call = candidate
+                left.remove(name)
+                break
+        else:
+            return call, tuple(name for name in ORDER if name in left)
+
+
+def _spec(name: str) -> Callable[[Call, Spec], Call]:
+    """One field of the Spec back to the target's own."""
+    return lambda call, base: call.with_(spec=call.spec.with_(**{name: getattr(base, name)}))
+
+
+# What is easiest to miss first: a fault is told by masks and variants rather than by memory or a log-sum-exp.
+OFF: dict[str, Callable[[Call, Spec], Call]] = {
+    "memory": lambda call, base: call.with_(memory=()),
+    "lse": lambda call, base: call.with_(lse=False),
+    "scale": _spec("scale"),
+    "bias": lambda call, base: call.with_(bias=None),
+    "mask": lambda call, base: call.with_(mask=None),
+    "causal": _spec("causal"),
+    "window": _spec("window"),
+    "softcap": _spec("softcap"),
+    "sink": lambda call, base: call.with_(sink=None),
+    "ALiBi": lambda call, base: call.with_(alibi_slopes=None),
+    "RoPE": _spec("rope"),
+}
+ORDER = ("mask", "causal", "window", "softcap", "sink", "ALiBi", "RoPE", "scale", "bias", "lse", "memory")
 
 
 def _smaller(call: Call) -> Iterator[Call]:
@@ -100,7 +140,7 @@ def shown(call: Call, most: int = 24) -> dict[str, Any]:
         small = array.size <= most
         found[name] = _numbers(array) if small else f"{array.dtype.name}{list(array.shape)}"
     spec = call.spec
-    for name in ("scale", "causal", "window", "softcap"):
+    for name in ("scale", "causal", "window", "softcap", "rope"):
         value = getattr(spec, name)
         if value not in (None, "none"):
             found[name] = str(value) if not isinstance(value, (int, float)) else value

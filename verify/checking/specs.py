@@ -26,6 +26,7 @@ CONVENTIONS: dict[str, tuple[str, ...]] = {
     "group-order": ("blocked", "tiled"),
     "window-ends": ("inclusive", "exclusive"),
     "softcap-order": ("before", "after"),
+    "alibi-ahead": ("distance", "rising"),
     "lse-base": ("e", "2"),
     "empty-lse": ("-inf", "+inf", "nan"),
     "deterministic": ("yes", "no"),

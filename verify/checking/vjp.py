@@ -234,7 +234,9 @@ def _capped(call: Call, right: Truth, reading: Reading, ds: Array, e_ds: Array, 
     """Through the softcap: times 1 − tanh²(s/c)."""
     assert call.spec.softcap is not None
     cap = Wide(call.spec.softcap)
-    plain = call.with_(spec=call.spec.with_(softcap=None), bias=call.bias if reading.cap_last else None)
+    plain = call.with_(spec=call.spec.with_(softcap=None))
+    if not reading.cap_last:
+        plain = plain.with_(bias=None, alibi_slopes=None)
     raw = np.where(right.seen, raw_scores(plain, right.seen, reading), 0)
     t = np.tanh(raw / cap)
     slope = 1 - t * t
@@ -286,7 +288,7 @@ def complex_step(call: Call, name: str, index: tuple[int, ...], reading: Reading
     if call.bias is not None:
         s = s + np.where(seen, arrays["bias"], 0)
     if call.alibi_slopes is not None:
-        s = s + alibi(call).astype(np.float64)
+        s = s + alibi(call, reading).astype(np.float64)
     top = np.where(seen, s.real, -np.inf).max(-1, keepdims=True)
     top = np.where(np.isfinite(top), top, 0)
     e = np.where(seen, np.exp(s - top), 0)
