@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 
 import compute
 from compute import Eager, Flash, Rope, Spec, round_to
+from compute.errors import InputError
 from compute.formats import in_order, product, scaled, split_bf16
 from compute.roundings import limits
 
@@ -58,6 +59,102 @@ def test_packed_is_each_sequence_alone(rng, spec):
         assert (first(alone.dv) == g.dv[cols]).all()
         dsink = dsink + alone.dsink
     assert (dsink == g.dsink).all()
+
+
+PAIR_SHAPES = [(4, 9, 11), (9, 11), (4, 1, 11), (1, 9, 1), (11,), (1, 1, 1), (4, 1, 1)]
+
+
+def written_out(x, rows, cols, h=4, t_q=9, t_k=11):
+    """The block of one sequence, by NumPy's own broadcasting of the whole array."""
+    return np.broadcast_to(x, (h, t_q, t_k))[:, rows, cols]
+
+
+@pytest.mark.parametrize("shape", PAIR_SHAPES, ids=str)
+@pytest.mark.parametrize("listed", [False, True])
+def test_packed_masks_and_biases_are_each_sequences_own(rng, shape, listed):
+    q_starts, k_starts = np.cumsum([0, 3, 0, 1, 5]), np.cumsum([0, 4, 2, 0, 5])
+    q, k, v = rng.normal(size=(9, 4, 6)), rng.normal(size=(11, 2, 6)), rng.normal(size=(11, 2, 3))
+    grad, slopes = rng.normal(size=(9, 4, 3)), rng.random((4, 4))
+    bias, mask = rng.normal(size=shape), rng.random(shape) < 0.7
+    drop, spec = rng.random(shape) * 2, Spec(causal="bottom-right")
+    spans = [(slice(*q_starts[s : s + 2]), slice(*k_starts[s : s + 2])) for s in range(4)]
+    if shape == (4, 9, 11):  # what lies between two sequences is never read
+        apart = np.ones((9, 11), bool)
+        for rows, cols in spans:
+            apart[rows, cols] = False
+        bias[:, apart] = np.nan
+    given = {"mask": mask, "bias": bias, "dropout_mask": drop}
+    if listed:
+        given = {name: [written_out(x, *span) for span in spans] for name, x in given.items()}
+    common = {"alibi_slopes": slopes, **given}
+    out, lse = compute.packed_attention(q, k, v, q_starts, k_starts, spec, **common, return_lse=True)
+    g = compute.packed_attention_backward(grad, q, k, v, q_starts, k_starts, spec, **common)
+    dbias = np.zeros((4, 9, 11))
+    for s, (rows, cols) in enumerate(spans):
+        args = *(np.swapaxes(x, 0, 1) for x in (q[rows], k[cols], v[cols])), spec
+        own = {"mask": written_out(mask, rows, cols), "bias": written_out(bias, rows, cols)}
+        own |= {"dropout_mask": written_out(drop, rows, cols), "alibi_slopes": slopes[s]}
+        o, l = compute.attention(*args, **own, return_lse=True)
+        assert abs(np.swapaxes(o, 0, 1) - out[rows]).max(initial=0) <= 100 * U * abs(v).max()
+        assert np.isfinite(lse[rows]).tolist() == np.isfinite(l.T).tolist()
+        alone = compute.attention_backward(np.swapaxes(grad[rows], 0, 1), *args, **own)
+        assert abs(np.swapaxes(alone.dq, 0, 1) - g.dq[rows]).max(initial=0) <= 1000 * U
+        assert abs(np.swapaxes(alone.dv, 0, 1) - g.dv[cols]).max(initial=0) <= 1000 * U
+        dbias[:, rows, cols] += alone.dbias
+        if listed:
+            assert abs(g.dbias[s] - alone.dbias).max(initial=0) <= 1000 * U
+    if not listed:
+        axes = tuple(i for i, size in enumerate((1,) * (3 - len(shape)) + shape) if size == 1)
+        assert g.dbias.shape == shape
+        assert abs(g.dbias - dbias.sum(axis=axes, keepdims=True).reshape(shape)).max() <= 1e4 * U
+
+
+@pytest.mark.parametrize("shape", [(3, 4, 2, 12), (4, 1, 12), (3, 1, 1, 12), (12,), (2, 1), (3, 1, 2, 1)], ids=str)
+@pytest.mark.parametrize("listed", [False, True])
+def test_paged_masks_and_biases_count_a_sequences_own_keys(rng, shape, listed):
+    pages_k, pages_v = rng.normal(size=(7, 4, 2, 6)), rng.normal(size=(7, 4, 2, 3))
+    table, lengths = np.array([[5, 0, 3], [1, 99, -7], [6, 2, 4]]), np.array([9, 3, 12])
+    q, slopes = rng.normal(size=(3, 4, 2, 6)), rng.random((3, 4))
+    given = {"mask": rng.random(shape) < 0.7, "bias": rng.normal(size=shape), "dropout_mask": rng.random(shape)}
+    wide = {name: np.broadcast_to(x, (3, 4, 2, 12)).copy() for name, x in given.items()}
+    for b, length in enumerate(lengths):
+        wide["bias"][b, ..., length:] = np.nan  # never read
+    if listed:
+        given = {name: [x[b, ..., :length] for b, length in enumerate(lengths)] for name, x in wide.items()}
+    elif shape == (3, 4, 2, 12):
+        given = wide
+    out = compute.paged_attention(q, pages_k, pages_v, table, lengths, **given, alibi_slopes=slopes)
+    for b, length in enumerate(lengths):
+        k, v = (
+            np.concatenate(list(p[table[b, : -(-length // 4)]]))[:length].swapaxes(0, 1) for p in (pages_k, pages_v)
+        )
+        own = {name: x[b, ..., :length] for name, x in wide.items()}
+        want = compute.attention(q[b], k, v, **own, alibi_slopes=slopes[b])
+        assert abs(out[b] - want).max() <= 100 * U * abs(v).max()
+
+
+def test_masks_and_biases_of_a_layout_are_checked():
+    t, starts = np.ones((4, 2, 4)), np.array([0, 1, 4])
+    for bad, says in [
+        (np.ones((4, 5), bool), "t_q, t_k"),
+        ([np.ones((1, 1), bool)], "one array a sequence"),
+        ([np.ones((1, 1), bool), np.ones((3, 2), bool)], "mask has shape"),
+        ([[True, True]], "one array a sequence"),
+        (np.ones((4, 4), int), "1 = keep"),
+        (True, "bool"),
+    ]:
+        with pytest.raises(InputError, match=says):
+            compute.packed_attention(t, t, t, starts, starts, mask=bad)
+    half = compute.packed_attention(t, t, t, starts, starts, mask=[np.zeros((1, 1), bool), None])
+    assert half[:, 0, 0].tolist() == [0, 1, 1, 1]  # None: nothing is masked there
+    with pytest.raises(InputError, match="a row a sequence"):
+        compute.packed_attention(t, t, t, starts, starts, alibi_slopes=np.ones((3, 2)))
+    pages, q = np.ones((3, 2, 1, 4)), np.ones((1, 1, 1, 4))
+    for bad in (np.ones((1, 1, 1, 3), bool), [np.ones((1, 1), bool)] * 2, [np.ones((1, 3), bool)]):
+        with pytest.raises(InputError, match="mask"):
+            compute.paged_attention(q, pages, pages, np.array([[0, 1]]), np.array([2]), mask=bad)
+    none = compute.packed_attention_backward(t[:0], t[:0], t[:0], t[:0], np.array([0]), np.array([0]), sink=np.ones(2))
+    assert none.dsink.tolist() == [0, 0]
 
 
 @pytest.mark.parametrize("spec", [Spec(), Spec(causal="bottom-right")])

@@ -32,6 +32,13 @@ def paged(rng):
     layers.test_paged_is_the_sequence_written_out(rng, Spec())
 
 
+def paired(rng):
+    for shape in layers.PAIR_SHAPES:
+        for listed in (False, True):
+            layers.test_packed_masks_and_biases_are_each_sequences_own(rng, shape, listed)
+    layers.test_paged_masks_and_biases_count_a_sequences_own_keys(rng, (3, 4, 2, 12), False)
+
+
 def cached(rng):
     for spec in layers.CACHED:
         layers.test_any_chunking_is_the_whole_call(rng, spec, np.float64)
@@ -96,6 +103,11 @@ MUTANTS = [
     ("layouts", "[:length].swapaxes(0, 1) for", "[-length:].swapaxes(0, 1) for", paged),
     ("layouts", ": -(-length // size) if size", ": length // size if size", paged),
     ("layouts", "table[b, :", "table[0, :", paged),
+    ("layouts", "zip((rows, cols)", "zip((rows, rows)", paired),
+    ("layouts", "at if size != 1 else slice(None)", "at", paired),
+    ("layouts", "dbias.add(g.dbias, rows, cols)", "dbias.add(g.dbias, rows, rows)", paired),
+    ("layouts", "return list(slopes)", "return [slopes[0]] * count", paired),
+    ("layouts", "view[b, ..., :length]", "view[0, ..., :length]", paired),
     ("cache", "past=start", "past=0", cached),
     ("cache", "rope.k_offset + start", "rope.k_offset", cached),
     ("cache", "rope.q_offset + start", "rope.q_offset", cached),
@@ -149,6 +161,7 @@ MUTANTS = [
 CHECKS = [
     packed,
     paged,
+    paired,
     cached,
     attention,
     FORMULA,
