@@ -19,7 +19,7 @@ import numpy as np
 
 from compute import canaries, device_arithmetic
 from compute.arrays import Namespace, device_errors, namespace
-from compute.climb import BALLS, EXP_ULP, Certified, Count, Target, Tier, certify_head
+from compute.climb import BALLS, EXP_ULP, Certified, Count, Target, Tier, certify_head, missed
 from compute.enclosure import Enclosure, add_up
 from compute.errors import InputError
 from compute.heads import F64, Heads, exact64, split
@@ -35,7 +35,8 @@ class Certificate:
     """Enclosures of one call; gradients are None unless grad_output was given (bias, sink: unless given too).
 
     output (…, h, n, d_v); lse (…, h, n) in the Spec's base; dq, dk, dv in the shapes of q, k, v; dbias, dsink in those
-    of bias and sink; dscale a scalar. steps: what was computed by which tier. undecided: entries that miss the target.
+    of bias and sink; dscale a scalar. steps: what was computed by which tier. undecided: entries of the output that
+    miss the target; undecided_gradients: of all gradients.
     """
 
     output: Enclosure
@@ -51,6 +52,7 @@ class Certificate:
     undecided: int
     target: Target
     versions: dict[str, str] = field(default_factory=dict)
+    undecided_gradients: int = 0
 
     def enclosures(self) -> dict[str, Enclosure]:
         """The enclosures that were asked for, by name."""
@@ -83,7 +85,8 @@ class Certificate:
             goal = what.get(
                 str(self.target), f"radius ≤ {self.target:g} of the largest" if isinstance(self.target, float) else ""
             )
-            lines += ["", f"target: {goal}; entries of the output that miss it: {self.undecided}"]
+            graded = "" if self.dq is None else f"; of the gradients: {self.undecided_gradients}"
+            lines += ["", f"target: {goal}; entries of the output that miss it: {self.undecided}{graded}"]
         lines += ["", "computed by:", *(f"  {s}" for s in self.steps)]
         lines += ["", "assuming:", *(f"  {a}" for a in self.assumptions)]
         lines += ["", "on: " + ", ".join(f"{k} {v}" for k, v in self.versions.items())]
@@ -96,6 +99,7 @@ class Certificate:
             "shapes": {name: list(e.shape) for name, e in self.enclosures().items()},
             "target": self.target,
             "undecided": self.undecided,
+            "undecided_gradients": self.undecided_gradients,
             "steps": list(self.steps),
             "assumptions": list(self.assumptions),
             "versions": dict(self.versions),
@@ -225,6 +229,7 @@ def _assemble(
         undecided=sum(p.missed for p in parts),
         target=target,
         versions=_versions(problem.xp),
+        undecided_gradients=sum(missed(e, target) for e in found.values() if e is not None),
     )
 
 

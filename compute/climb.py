@@ -130,9 +130,13 @@ def _narrower(a: Enclosure, b: Enclosure | None) -> Enclosure:
     return Enclosure(xp.where(better, b.mid, a.mid), xp.where(better, b.rad, a.rad), xp.where(better, low[1], low[0]))
 
 
+def missed(gradient: Enclosure, target: Target) -> int:
+    """Entries that miss the target, relative to the largest of its own gradient."""
+    return int(_Target(target).missed(gradient.mid, gradient.low, gradient.rad).sum())
+
+
 def _misses(gradients: dict[str, Enclosure], target: Target) -> bool:
-    """Whether an entry misses the target, relative to the largest of its own gradient."""
-    return any(bool(_Target(target).missed(e.mid, e.low, e.rad).any()) for e in gradients.values())
+    return any(missed(e, target) for e in gradients.values())
 
 
 def _tight_gradients(

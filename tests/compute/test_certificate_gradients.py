@@ -72,6 +72,7 @@ def test_float32_is_reached_for_every_entry_and_right() -> None:
     for name in MATRICES:
         value, undecided = getattr(got, name).rounded("float32")
         assert not undecided.any()
+        assert got.undecided_gradients == 0
         assert (value == array(exact[name]).astype(np.float32)).all()
     assert got.undecided == 0
 
@@ -83,6 +84,7 @@ def test_a_relative_target_is_climbed_to(spec: Spec) -> None:
     coarse = certify(q, k, v, spec, grad_output=go, tier="norm")
     assert step(coarse).endswith("Tier 1")
     assert max(relative(getattr(coarse, name)) for name in MATRICES) > 1e-15
+    assert coarse.undecided_gradients == 0  # there is no target
     loose = certify(q, k, v, spec, grad_output=go, target=1e-10)
     assert step(loose).endswith("Tier 1")
     got = certify(q, k, v, spec, grad_output=go, target=1e-15)
@@ -93,6 +95,9 @@ def test_a_relative_target_is_climbed_to(spec: Spec) -> None:
         assert relative(a) <= 1e-15
         assert (np.abs(a.mid - b.mid) <= a.rad + b.rad).all()
     assert relative(got.output) <= 1e-15
+    # the scale's gradient is one sum over all entries, whose radii add up
+    assert got.undecided_gradients == int(relative(got.dscale.reshape(1)) > 1e-15)  # type: ignore[union-attr]
+    assert f"of the gradients: {got.undecided_gradients}" in got.text()
 
 
 def test_where_tier_two_refuses_tier_one_stays(monkeypatch: pytest.MonkeyPatch) -> None:
