@@ -219,6 +219,29 @@ class _BiasGradient:
         return self.parts if self.total is None else self.total.astype(self.dtype)
 
 
+def _spans(xp: Namespace, q: Array, k: Array, v: Array, q_starts: Array, k_starts: Array) -> list[tuple[slice, slice]]:
+    for name, x in (("q", q), ("k", k), ("v", v)):
+        if x.ndim != 3:
+            raise InputError(f"{name} has shape {tuple(x.shape)}: expected (tokens, heads, channels)")
+    rows, cols = _starts(xp, "q_starts", q_starts, q.shape[0]), _starts(xp, "k_starts", k_starts, k.shape[0])
+    if len(rows) != len(cols):
+        raise InputError(f"q_starts has {len(rows)} entries, k_starts {len(cols)}: expected the same number")
+    return [(slice(a, b), slice(c, d)) for a, b, c, d in zip(rows[:-1], rows[1:], cols[:-1], cols[1:], strict=True)]
+
+
+def _host(xp: Namespace, name: str, x: Array, rank: int) -> np.ndarray[Any, Any]:
+    if namespace(**{name: x}) is not xp or x.ndim != rank or x.dtype.kind not in "iu":
+        raise InputError(f"{name}: expected an integer array of {rank} axes, of the same library as q")
+    return np.asarray(x if xp is np else xp.asnumpy(x)).astype(np.int64)
+
+
+def _starts(xp: Namespace, name: str, starts: Array, total: int) -> list[int]:
+    host = _host(xp, name, starts, 1)
+    if host.size == 0 or host[0] != 0 or host[-1] != total or (np.diff(host) < 0).any():
+        raise InputError(f"{name} is {host.tolist()}: expected to rise from 0 to {total}, the tokens given")
+    return [int(x) for x in host]
+
+
 def paged_attention(
     q: Array,
     key_pages: Array,
