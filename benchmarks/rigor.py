@@ -20,6 +20,7 @@ import numpy as np
 
 sys.path.insert(0, str(Path(__file__).parent.parent))
 
+from compute import slices
 from compute.bounds import Eager, Flash, tolerance
 from compute.certificate import certify
 from compute.tier1 import Settings
@@ -45,6 +46,7 @@ def enclosures(inputs: int, seed: int) -> dict[str, object]:
             grad = rng.standard_normal((n, d_v)) * rng.choice([1.0, 1e-3, 1e3])
         refine = "all" if rng.random() < 0.5 else None
         settings = Settings(block=int(rng.choice([2, 4, 8, 128])), tile=int(rng.choice([1, 2, 128])), refine=refine)
+        slices.BLOCK = settings.block  # Tier 2's, so that small inputs have several blocks too
         for what, value in shares(case, grad, settings, prec=3000 if wild else 200):
             checks += 1
             worst[what] = max(worst[what], value)

@@ -43,12 +43,15 @@ class TightGradients:
     dsink: Balls | None
 
 
-def tight_backward(head: Head, grad: F64, *, want_bias: bool = False) -> tuple[Tight, TightGradients]:
-    """Enclosures of output, log-sum-exp and all gradients of one head; grad (n, d_v) is exact as given."""
+def tight_backward(
+    head: Head, grad: F64, *, want_bias: bool = False, tile: int | None = None
+) -> tuple[Tight, TightGradients]:
+    """Enclosures of output, log-sum-exp and all gradients of one head; grad (n, d_v) is exact as given. tile: rows that
+    are worked on at once."""
     xp = head.xp
     sums = _Sums(head, xp.where(head.blank[:, None], 0.0, grad), want_bias)
     with np.errstate(over="ignore", invalid="ignore", under="ignore", divide="ignore"):
-        out = tight_and(head, np.arange(head.n), sums.add, tile_size(head, TILE))
+        out = tight_and(head, np.arange(head.n), sums.add, tile or tile_size(head, TILE))
         return out, sums.finish()
 
 

@@ -46,7 +46,7 @@ def shares(case: Case, grad: np.ndarray, settings: Settings, prec: int = 200) ->
     head = head_of(case)
     with np.errstate(all="ignore"):
         out, got = backward(head, grad, settings, want_bias=True)
-        second, fine = tight_backward(head, grad, want_bias=True)
+        second, fine = tight_backward(head, grad, want_bias=True, tile=settings.tile)
     exact = exact_of(case, grad, prec=max(prec, 300))
     for row in exact["rows"]:
         yield "lse", excess(exact["lse"][row], out.lse[row], out.lse_rad[row], prec=prec)

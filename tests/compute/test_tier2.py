@@ -34,9 +34,10 @@ def worst(case: Case) -> float:
 
 
 @pytest.mark.parametrize("name", FAMILIES)
-def test_every_family_is_enclosed(name: str) -> None:
+def test_every_family_is_enclosed(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     rng = np.random.default_rng(sum(map(ord, name)))
-    for _ in range(3):
+    for block in (2, 8, 128):
+        monkeypatch.setattr(compute.slices, "BLOCK", block)
         assert worst(FAMILIES[name](rng, *shapes(rng))) <= 1
 
 

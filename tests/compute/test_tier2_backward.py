@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from compute import row_sums, tier2_backward, tier2_products
+from compute import row_sums, slices, tier2_backward, tier2_products
 from compute.heads import split
 from compute.spec import Spec
 from compute.tier1 import Settings
@@ -50,6 +50,7 @@ def test_every_family_is_enclosed(name: str, monkeypatch: pytest.MonkeyPatch) ->
     rng = np.random.default_rng(sum(map(ord, name)))
     for tile in (1, 2, 128):
         monkeypatch.setattr(tier2_backward, "TILE", tile)
+        monkeypatch.setattr(slices, "BLOCK", int(rng.choice([2, 8, 128])))
         n, m, d, d_v = shapes(rng)
         case = FAMILIES[name](rng, n, m, d, d_v)
         grad = rng.standard_normal((n, d_v)) * rng.choice([1.0, 1e-3, 1e3])
