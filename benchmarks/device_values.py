@@ -56,7 +56,7 @@ def balls(case: Case) -> dict[str, tuple[list[Any], tuple[int, ...]]]:
         name: [sum(x, arb(0)) for x in zip(*parts, strict=True)] if name in shared else list(chain(*parts))
         for name, parts in found.items()
     }
-    return {name: (entries, shapes[name]) for name, entries in joined.items()}
+    return {name: (entries, shapes[name]) for name, entries in joined.items() if name not in case.left_out}
 
 
 def packed(entries: list[Any], shape: tuple[int, ...]) -> dict[str, Any]:

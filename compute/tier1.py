@@ -19,6 +19,7 @@ import numpy as np
 
 from compute.arrays import Array, Namespace, home
 from compute.heads import F64, Head, Mask, Scale, tiles
+from compute.kernels.blas import column_blocks
 from compute.outward import (
     ETA,
     FLOOR,
@@ -317,6 +318,9 @@ def block_product(full: Any, blocks: Any, first: int, last: int) -> Any:
     used = full[:, first * block : last * block]
     if last - first == 1:
         return used @ blocks[first]
+    parts = None if xp is np else column_blocks(xp, full, blocks, first, last)
+    if parts is not None:
+        return tree(parts)
     return tree(xp.matmul(used.reshape(len(full), last - first, block).transpose(1, 0, 2), blocks[first:last]))
 
 

@@ -7,6 +7,7 @@ NumPy's, so a call through it must give NumPy's bits. It says nothing about a re
 
 from __future__ import annotations
 
+import ctypes
 import operator
 import types
 from typing import Any
@@ -91,6 +92,10 @@ class ndarray:
         self.inner = inner
         self.device = Device()
 
+    @property
+    def data(self) -> Any:
+        return types.SimpleNamespace(ptr=self.inner.ctypes.data)
+
     def __getattr__(self, name: str) -> Any:
         value = getattr(self.inner, name)
         if name in REDUCTIONS:
@@ -158,6 +163,31 @@ for _name in ("neg", "abs", "invert"):
 ndarray.__hash__ = None  # type: ignore[assignment]
 
 
+def _at(pointer: int, shape: tuple[int, int], leading: int) -> Any:
+    """A matrix of float64 at an address, stored by columns as BLAS does."""
+    span = (shape[1] - 1) * leading + shape[0]
+    memory = np.ctypeslib.as_array((ctypes.c_double * span).from_address(pointer))
+    return np.lib.stride_tricks.as_strided(memory, shape, (8, 8 * leading))
+
+
+def dgemm_strided_batched(
+    handle: Any, transa: int, transb: int, m: int, n: int, k: int, alpha: int, a: int, lda: int, stride_a: int,
+    b: int, ldb: int, stride_b: int, beta: int, c: int, ldc: int, stride_c: int, count: int,
+) -> None:  # fmt: skip
+    """cublasDgemmStridedBatched without transposition: C_j ← A_j·B_j, m by k and k by n, all by columns."""
+    if State.before is not None:
+        State.before()
+    assert (handle, transa, transb) == ("handle", 0, 0)
+    assert lda >= m
+    assert ldb >= k
+    assert ldc >= m
+    one, zero = (ctypes.c_double.from_address(x).value for x in (alpha, beta))
+    assert (one, zero) == (1.0, 0.0)
+    for j in range(count):
+        left, right = _at(a + 8 * j * stride_a, (m, k), lda), _at(b + 8 * j * stride_b, (k, n), ldb)
+        _at(c + 8 * j * stride_c, (m, n), ldc).T[...] = right.T @ left.T
+
+
 def module() -> types.ModuleType:
     """The stand-in as a module named cupy."""
     State.device, State.before = 0, None
@@ -178,7 +208,12 @@ def module() -> types.ModuleType:
         runtimeGetVersion=lambda: 0,
         driverGetVersion=lambda: 0,
     )
-    cupy.cuda = types.SimpleNamespace(Device=Device, runtime=runtime)  # type: ignore[attr-defined]
+    cupy.cuda = types.SimpleNamespace(
+        Device=Device,
+        runtime=runtime,
+        cublas=types.SimpleNamespace(dgemmStridedBatched=dgemm_strided_batched),
+        device=types.SimpleNamespace(get_cublas_handle=lambda: "handle"),
+    )  # type: ignore[attr-defined]
     for name in ("float32", "float64", "int64"):
         setattr(cupy, name, getattr(np, name))
     cupy.asarray = lambda x, dtype=None: ndarray(np.asarray(x.inner if isinstance(x, ndarray) else x, dtype=dtype))  # type: ignore[attr-defined]

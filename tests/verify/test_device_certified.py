@@ -20,7 +20,7 @@ from compute.heads import split
 from compute.kernels import bridge
 from compute.kernels.emulator import compiler
 from compute.table_exp import exp64
-from compute.tier1 import Prepared, Settings
+from compute.tier1 import BLOCK, DEVICE_BLOCK, Prepared, Settings
 from tests.compute import fake_cupy
 from verify.device import arb_cases, certified
 from verify.device.arb_cases import Exact, Met, cases, values
@@ -83,7 +83,11 @@ def test_each_case_is_of_its_kind() -> None:
     assert np.abs(out).max() < 1e-2 * np.abs(kinds["cancelling values"].v).max()
     assert np.isneginf(values()["mask with an empty row"]["lse"].hi).tolist() == [i == 2 for i in range(6)]
     assert kinds["groups"].q.shape[0] == 2 * kinds["groups"].k.shape[0]
-    assert len(kinds["many keys"].k) > 128, "more than one block of keys"
+    assert len(kinds["many keys"].k) > BLOCK, "more than one block of keys"
+    more = kinds["more keys than a device's block"]
+    assert len(more.k) > 2 * DEVICE_BLOCK
+    assert len(more.k) % DEVICE_BLOCK
+    assert {c.name for c in cases() if c.left_out} == {more.name}
 
 
 def test_values_of_other_inputs_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -103,22 +107,36 @@ def test_all_is_met_without_python_flint(monkeypatch: pytest.MonkeyPatch) -> Non
     assert all(0 < r["worst"] < 1 for r in met)
 
 
-def test_all_is_met_on_arrays_of_a_stand_in_device(monkeypatch: pytest.MonkeyPatch) -> None:
-    """CuPy's functions only; the table exp is our kernel, run in the emulator."""
+@pytest.fixture
+def stand_in(monkeypatch: pytest.MonkeyPatch) -> Any:
+    """A machine of the stand-in's arrays; our kernels run in the emulator."""
     cupy = fake_cupy.module()
     monkeypatch.setitem(sys.modules, "cupy", cupy)
     backend = fake_cupy.Kernels(cupy)
-    launched = []
-    function = backend.function
-    monkeypatch.setattr(backend, "function", lambda *args: launched.append(args[0]) or function(*args))
     monkeypatch.setattr(bridge, "device", lambda: backend)
     machine = Machine("emulator")
     machine.backend, machine.xp = backend, cupy
     machine.host = lambda a: np.asarray(a.inner if isinstance(a, fake_cupy.ndarray) else a)  # type: ignore[method-assign]
-    record = run(machine)
+    return machine
+
+
+def test_all_is_met_on_arrays_of_a_stand_in_device(stand_in: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    launched, batches = [], []
+    function, product = stand_in.backend.function, stand_in.xp.cuda.cublas.dgemmStridedBatched
+    monkeypatch.setattr(stand_in.backend, "function", lambda *args: launched.append(args[0]) or function(*args))
+    monkeypatch.setattr(stand_in.xp.cuda.cublas, "dgemmStridedBatched", lambda *a: batches.append(a[-1]) or product(*a))
+    record = run(stand_in)
     assert record.failed == []
     assert len([r for r in record.rows if "case" in r]) == 3 * len(cases())
     assert launched.count("table_exp") > 2 * len(cases())
+    assert len(batches) >= 3, "more keys than a block: by one strided batch"
+
+
+def test_a_wrong_product_on_a_device_fails(stand_in: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Every block of weights meets the values of the first one."""
+    product = stand_in.xp.cuda.cublas.dgemmStridedBatched
+    monkeypatch.setattr(stand_in.xp.cuda.cublas, "dgemmStridedBatched", lambda *a: product(*a[:9], 0, *a[10:]))
+    assert {r["case"] for r in failing(run(stand_in)) if "case" in r} == {"more keys than a device's block"}
 
 
 def wrong_certificates(monkeypatch: pytest.MonkeyPatch, change: Any) -> Record:

@@ -11,7 +11,7 @@ import hashlib
 import json
 import math
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from fractions import Fraction
 from functools import cache
 from pathlib import Path
@@ -37,6 +37,7 @@ class Case:
     grad: Any
     spec: Spec = field(default_factory=Spec)
     given: dict[str, Any] = field(default_factory=dict)  # mask, bias, sink
+    left_out: tuple[str, ...] = ()  # results whose values are not carried, for their size
 
     def arrays(self) -> Iterator[Any]:
         yield from (self.q, self.k, self.v, self.grad)
@@ -118,6 +119,8 @@ def cases() -> tuple[Case, ...]:
     q, k, v = (draws.coarse(r, w).astype(np.float16) for r, w in ((6, 16), (9, 16), (9, 3)))
     made.append(Case("float16 inputs, exact scores", q, k, v, draws.full(6, 3)))
     case("many keys", sizes=(4, 150, 4, 2))
+    _, c = case("more keys than a device's block", sizes=(5, 1100, 4, 2))
+    made[-1] = replace(c, left_out=("dk", "dv"))
     return tuple(made)
 
 

@@ -77,6 +77,8 @@ def meet(machine: Machine, case: Case, c: Certificate, shift: float = 0.0) -> Me
     """All enclosures of a certificate against the exact values of a case."""
     met = Met()
     for name, e in c.enclosures().items():
+        if name in case.left_out:
+            continue
         parts = {part: getattr(e, part) for part in ("mid", "rad", "low")}
         host = replace(e, **{part: None if a is None else machine.host(a) for part, a in parts.items()})
         met.add(host, values()[case.name][name], shift)
