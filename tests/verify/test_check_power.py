@@ -117,7 +117,8 @@ def test_a_whole_check_finds_what_the_worst_case_lets_through(defect: str, kind:
 
 def test_a_run_divides_its_false_alarms_among_its_tests() -> None:
     """Each of T tests needs two failures of probability a: T·a² is the stated rate, over all dtypes of a run."""
-    full = list(draws("float32", False, True))
+    assert sum(one.tests for one in draws("float32", False, True)) == 2 * 4 + 12
+    full = list(draws("bfloat16", False, True))
     assert sum(one.tests for one in full) == 2 * 4 + 2 * 12
     assert 32 * threshold_probability(full) ** 2 == pytest.approx(FALSE_ALARM)
     assert 4 * 32 * threshold_probability(full, dtypes=4) ** 2 == pytest.approx(FALSE_ALARM)

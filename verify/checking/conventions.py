@@ -349,7 +349,7 @@ def determinism(setting: Setting, ask: Ask) -> Iterator[Met]:
 def gradient_determinism(setting: Setting, ask: Ask) -> Iterator[Met]:
     """The same backward pass five times, over several tiles: bit-equal or not, the first gradient that isn't named."""
     rng = np.random.default_rng(6)
-    q, k, v = setting.normal(rng, 130, 260, 16, h=3, b=2)
+    q, k, v = setting.normal(rng, 130, 260, 16, h=3)
     call = setting.call(q, k, v)
     call = call.with_(grad_output=rng.standard_normal((*call.q.shape[:3], v.shape[-1])).astype(setting.kind))
     if not setting.fits(call):

@@ -16,6 +16,7 @@ but for terms without the factor L; the sum of L positive terms has S² alone, L
 from __future__ import annotations
 
 import math
+from collections.abc import Hashable, Iterable
 from dataclasses import dataclass
 from typing import Any
 
@@ -131,6 +132,16 @@ class Roundings:
         """(rows, 1): mean square of the relative error of a row's normaliser, and of the few last operations."""
         m = x.k.shape[0]
         return self.sums * (m / 3 + 4) + x.lost(self.unit) ** 2 if self.sums else 0.0
+
+
+def distinct(algorithms: Iterable[Any]) -> list[Any]:
+    """Those of the algorithms whose roundings differ in this model: one of each."""
+    kept: dict[Hashable, Any] = {}
+    for a in algorithms:
+        r = Roundings.of(a)
+        stored = (a.score_stores, a.scale_on, a.scale_format) if r.scores else None
+        kept.setdefault((r, stored), a)
+    return list(kept.values())
 
 
 def product_square(products: str) -> float:

@@ -31,6 +31,7 @@ from verify.checking.rounding_model import (
     KAPPA,
     Exact,
     Roundings,
+    distinct,
     extended,
     gradient_variances,
     output_variance,
@@ -136,7 +137,7 @@ def draws(dtype: str, quick: bool, graded: bool) -> Iterator[Draw]:
     yield Draw(n, 64, 3.5)
     if graded:
         yield Draw(n // 2, 64, 1.0, True)
-        if not wide:
+        if dtype in SIXTEEN:  # whose accumulators show in the number of blocks
             yield Draw(n, 64, 1.0, True)
 
 
@@ -284,8 +285,9 @@ def _moved(x: Exact, judge: Judge) -> Array:
 
     For the loosest algorithm.
     """
-    parts = [Roundings.of(a) for a in judge.algorithms]
-    relative = [weight_square(x, a, r) + r.weights for a, r in zip(judge.algorithms, parts, strict=True)]
+    algorithms = distinct(judge.algorithms)
+    parts = [Roundings.of(a) for a in algorithms]
+    relative = [weight_square(x, a, r) + r.weights for a, r in zip(algorithms, parts, strict=True)]
     distance = (x.v**2).sum(1) - 2 * x.z @ x.v.T + (x.z**2).sum(1, keepdims=True)
     moved = x.p**2 * np.maximum.reduce([np.broadcast_to(r, x.p.shape) for r in relative]) * distance
     common = np.maximum.reduce([np.broadcast_to(r.normaliser(x), (len(x.q), 1)) for r in parts])
@@ -299,7 +301,7 @@ def forward_sample(call: Call, reply: Reply, judge: Judge) -> list[Sample]:
     errors, values, terms, heads = [], [], [], []
     for head in range(call.q.shape[1]):
         x = solved(call, head)
-        deviation: Array = np.sqrt(np.maximum.reduce([output_variance(x, a) for a in judge.algorithms]))
+        deviation: Array = np.sqrt(np.maximum.reduce([output_variance(x, a) for a in distinct(judge.algorithms)]))
         errors.append(_error(reply.output[0, head], x.wide_z) / deviation)
         values.append(x.z / deviation)
         terms.append(_terms(_moved(x, judge)))
@@ -316,7 +318,7 @@ def gradient_sample(call: Call, reply: Reply, judge: Judge) -> list[Sample]:
     x = solved(call, 0)
     do = call.grad_output[0, 0].astype(np.float64)
     found = []
-    models = [gradient_variances(x, do, a) for a in judge.algorithms]
+    models = [gradient_variances(x, do, a) for a in distinct(judge.algorithms)]
     lean = None if call.dtype.name in SIXTEEN else _lean(judge, [x], 2)
     shared = _shared(judge, call.k.shape[2], call.v.shape[3])
     weights = _gradient_weights(x, do)
