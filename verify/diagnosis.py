@@ -32,7 +32,6 @@ OPTIONAL = {
     "python-flint": ("Arb for certificates of small cases", 'pip install -e ".[certify]"'),
     "cupy-cuda12x": ("a GPU with CUDA 12", 'pip install -e ".[cuda12]"'),
     "cupy-cuda13x": ("a GPU with CUDA 13", 'pip install -e ".[cuda13]"'),
-    "cuda-core": ("kernels that keep subnormals", 'pip install -e ".[cuda13]"'),
     "pytest": ("the tests", 'pip install -e ".[dev]"'),
     "hypothesis": ("the tests", 'pip install -e ".[dev]"'),
     "jsonschema": ("the tests", 'pip install -e ".[dev]"'),
