@@ -19,13 +19,13 @@ Does not: simulate, or know a distribution (`derive.distributions` does, for Gau
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, Literal
+from typing import Any, Literal, get_args
 
 import sympy
 
 from derive.assumptions import Assumption
 from derive.errors import CheckersDisagree, InputError
-from derive.moments import algebra
+from derive.moments import algebra, inputs
 from derive.moments.diagrams import expect_by_diagrams
 from derive.moments.laws import (
     Law,
@@ -107,9 +107,17 @@ def expect(quantity: Quantity, *, method: Method = "auto") -> Any:
     method: "cumulants" (fast; needs a sum of independent terms over one axis), "diagrams" (any polynomial), "auto",
     or "both". Raises MomentError where a moment that is needed does not exist or was not given.
     """
-    if not isinstance(quantity, Quantity):
-        raise InputError(f"expect: expected a random quantity such as (q @ k) ** 2, got {type(quantity).__name__}")
+    _checked(quantity, "expect")
+    if method not in get_args(Method):
+        raise InputError(f"method: expected one of {', '.join(get_args(Method))}, got {inputs.shown(method)}")
     return _expected(quantity.expr, model_of(quantity.assumptions()), method)
+
+
+def _checked(quantity: Any, what: str) -> None:
+    if isinstance(quantity, Array):
+        raise InputError(f"{what}: expected a random quantity, got an array: take a product, q @ k, or an entry, q[0]")
+    if not isinstance(quantity, Quantity):
+        raise InputError(f"{what}: expected a random quantity such as (q @ k) ** 2, got {inputs.shown(quantity)}")
 
 
 def _expected(expr: Any, model: Model, method: Method) -> Any:
@@ -133,18 +141,21 @@ def _expected(expr: Any, model: Model, method: Method) -> Any:
 
 def covariance(one: Quantity, other: Quantity) -> Any:
     """E[xy] − E[x] E[y]."""
+    _checked(one, "covariance")
+    _checked(other, "covariance")
     return sympy.expand(expect(one * other) - expect(one) * expect(other))
 
 
 def variance(quantity: Quantity) -> Any:
     """E[x²] − E[x]²."""
+    _checked(quantity, "variance")
     return covariance(quantity, quantity)
 
 
 def cumulant(quantity: Quantity, order: int) -> Any:
     """The cumulant of this order, 1 to 10; the second is the variance, the third the third central moment."""
-    if order not in range(1, 11):
-        raise InputError(f"cumulant: expected an order from 1 to 10, got {order}")
+    _checked(quantity, "cumulant")
+    order = inputs.whole(order, "order of a cumulant", 1, 10)
     return cumulants_of([sympy.S.One] + [expect(quantity**r) for r in range(1, order + 1)])[order]
 
 
@@ -160,6 +171,8 @@ def excess_kurtosis(quantity: Quantity) -> Any:
 
 def opened(result: Any) -> Any:
     """A result with every Gram entry and power sum of a fixed array written out as a SymPy Sum over its entries."""
+    if not isinstance(result, sympy.Basic):
+        raise InputError(f"opened: expected a result, as expect(…) gives it, got {inputs.shown(result)}")
     return result.xreplace({node: node.opened() for node in result.atoms(PowerSum)})
 
 
@@ -188,12 +201,21 @@ def verdict(of: Callable[..., Any], *quantities: Any, equals: Any, assuming: tup
     if of not in nodes:
         known = ", ".join(f.__name__ for f in nodes)
         raise InputError(f"verdict: expected one of the functions {known}, got {of!r}")
-    random = [x for x in quantities if isinstance(x, Quantity)]
-    if not random:
-        raise InputError("verdict: expected a random quantity such as q @ k")
+    wanted = {covariance: "two random quantities", cumulant: "a random quantity and an order"}.get(of)
+    if len(quantities) != (2 if wanted else 1):
+        told = wanted or "one random quantity, such as q @ k"
+        raise InputError(f"verdict: {of.__name__} takes {told}; got {len(quantities)} arguments")
+    random = list(quantities[: 1 if of is cumulant else None])
+    for one in random:
+        _checked(one, "verdict")
+    order = () if of is not cumulant else (sympy.Integer(inputs.whole(quantities[1], "order of a cumulant", 1, 10)),)
+    if isinstance(assuming, Assumption) or not all(isinstance(a, Assumption) for a in _listed(assuming)):
+        raise InputError(
+            f"assuming: expected a tuple of conditions, as (AtLeast(d_k, 1),), got {inputs.shown(assuming)}"
+        )
     whole = sum(random[1:], random[0])
-    lhs = nodes[of](*(x.expr if isinstance(x, Quantity) else x for x in quantities))
-    formula = sympy.sympify(equals, strict=True)
+    lhs = nodes[of](*(x.expr for x in random), *order)
+    formula = inputs.exact(equals, "equals")
     return check_step(Step(lhs, formula, "moment-routes", assumptions=(*whole.assumptions(), *assuming)))
 
 
@@ -205,7 +227,14 @@ def large(expr: Any, size: Any, *, terms: int = 1) -> Any:
     >>> large(3 + 6 / d, d), large(3 * d * (d + 2), d, terms=2)
     (3, 3*d_k**2 + 6*d_k)
     """
+    whole = inputs.exact(expr, "expression")
+    if not isinstance(size, sympy.Symbol):
+        raise InputError(f'large: expected the size that grows, as size("d_k"), got {inputs.shown(size)}')
     found = sympy.S.Zero
-    for _ in range(terms):
-        found += algebra.leading_term(sympy.sympify(expr, strict=True) - found, size)
+    for _ in range(inputs.whole(terms, "terms", 1)):
+        found += algebra.leading_term(whole - found, size)
     return found
+
+
+def _listed(values: Any) -> tuple[Any, ...]:
+    return tuple(values) if isinstance(values, (tuple, list)) else (values,)

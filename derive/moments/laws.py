@@ -15,6 +15,7 @@ from typing import Any
 import sympy
 
 from derive.errors import InputError, MomentError
+from derive.moments import inputs
 from derive.moments.nodes import cumulants_of, raw_moments_of
 
 
@@ -30,43 +31,41 @@ class Law:
 
     def cumulant(self, order: int) -> Any:
         """The cumulant of this order ≥ 1. Raises MomentError where it does not exist or is not known."""
-        if order < 1:
-            raise InputError(f"cumulant: expected an order of at least 1, got {order}")
-        return self.cumulant_of(order)
+        return self.cumulant_of(inputs.whole(order, "cumulant", 1))
 
     def moment(self, order: int) -> Any:
         """E[x^order]. Raises MomentError where it does not exist or is not known."""
+        inputs.whole(order, "moment", 0)
         return raw_moments_of([sympy.S.Zero] + [self.cumulant(r) for r in range(1, order + 1)])[order]
 
     def __str__(self) -> str:
         return self.name
 
 
-def _exact(value: Any, what: str) -> Any:
-    number = sympy.sympify(value, strict=True)
-    if number.has(sympy.Float):
-        raise InputError(f"{what}: expected an exact number or a symbol, got {value}; write Rational(1, 50), not 0.02")
-    return number
-
-
 def from_cumulants(cumulants: Mapping[int, Any] | Sequence[Any], *, name: str = "", rest: Any = None) -> Law:
     """A law known by its cumulants: {1: mean, 2: variance, 3: …} or the sequence [mean, variance, …].
 
-    Orders that were not given are unknown (MomentError when one is needed), or all equal to `rest` (0, say).
+    Orders that were not given are unknown (MomentError when one is needed), or all equal to `rest` (0, say). Raises
+    InputError for anything else, and for numbers that no law has.
     """
+    if isinstance(cumulants, str) or not isinstance(cumulants, (Mapping, Sequence)) or not cumulants:
+        got = "none" if cumulants == [] or cumulants == {} else inputs.shown(cumulants)
+        raise InputError(f"cumulants: expected [mean, variance, …] or {{1: mean, 2: variance, …}}, got {got}")
     if not isinstance(cumulants, Mapping):
         cumulants = dict(enumerate(cumulants, start=1))
-    table = {int(r): _exact(value, f"cumulant {r}") for r, value in cumulants.items()}
-    if any(r < 1 for r in table):
-        raise InputError(f"cumulants: expected orders from 1 up, got {sorted(table)}")
+    orders = {inputs.whole(r, "cumulants: orders from 1 up", 1): value for r, value in cumulants.items()}
+    table = {r: inputs.exact(value, f"cumulant {r}") for r, value in orders.items()}
+    others = None if rest is None else inputs.exact(rest, "rest")
+    if name:
+        inputs.name(name, "name of the law")
     _check_possible(table)
     text = name or "cumulants " + ", ".join(f"κ{r} = {table[r]}" for r in sorted(table))
 
     def value(order: int) -> Any:
         if order in table:
             return table[order]
-        if rest is not None:
-            return sympy.sympify(rest, strict=True)
+        if others is not None:
+            return others
         raise MomentError(f"the cumulant of order {order} is needed, but only {sorted(table)} were given ({text})")
 
     return Law(text, value)
@@ -77,11 +76,13 @@ def _check_possible(table: Mapping[int, Any]) -> None:
     variance, third, fourth = (table.get(r) for r in (2, 3, 4))
     if variance is not None and (variance.is_negative or (variance.is_nonpositive and not variance.is_zero)):
         raise InputError(f"variance: expected a number of at least 0, got {variance}")
-    if variance is None or third is None or fourth is None:
+    if variance is None or fourth is None:
         return
-    slack = fourth * variance - third**2 + 2 * variance**3
+    # An unknown κ₃ only makes the left side smaller.
+    slack = fourth * variance - (third or 0) ** 2 + 2 * variance**3
     if slack.is_negative:
-        raise InputError(f"no law has the cumulants κ2 = {variance}, κ3 = {third}, κ4 = {fourth}: κ4 κ2 ≥ κ3² − 2 κ2³")
+        told = f"κ2 = {variance}, " + (f"κ3 = {third}, " if third is not None else "") + f"κ4 = {fourth}"
+        raise InputError(f"no law has the cumulants {told}: κ4 κ2 ≥ κ3² − 2 κ2³")
 
 
 def mean_variance(mean: Any, variance: Any) -> Law:
@@ -100,21 +101,21 @@ def shaped(mean: Any, variance: Any, skewness: Any = None, excess_kurtosis: Any 
 
     κ₃ = skewness · variance^(3/2), κ₄ = excess_kurtosis · variance².
     """
-    variance = _exact(variance, "variance")
+    variance = inputs.exact(variance, "variance")
     table = {1: mean, 2: variance}
     text = [f"mean {mean}", f"variance {variance}"]
     if skewness is not None:
-        table[3] = _exact(skewness, "skewness") * sympy.sqrt(variance) ** 3
+        table[3] = inputs.exact(skewness, "skewness") * sympy.sqrt(variance) ** 3
         text.append(f"skewness {skewness}")
     if excess_kurtosis is not None:
-        table[4] = _exact(excess_kurtosis, "excess_kurtosis") * variance**2
+        table[4] = inputs.exact(excess_kurtosis, "excess_kurtosis") * variance**2
         text.append(f"excess kurtosis {excess_kurtosis}")
     return from_cumulants(table, name=", ".join(text))
 
 
 def rademacher(scale: Any = 1) -> Law:
     """±scale with probability 1/2 each. κ_r = scale^r 2^r (2^r − 1) B_r / r, from log cosh."""
-    s = _exact(scale, "scale")
+    s = inputs.exact(scale, "scale")
 
     def value(order: int) -> Any:
         if order % 2:
@@ -126,7 +127,7 @@ def rademacher(scale: Any = 1) -> Law:
 
 def uniform(low: Any = -1, high: Any = 1) -> Law:
     """Uniform on [low, high]: κ₁ = (low + high)/2, κ_r = B_r (high − low)^r / r."""
-    a, b = _exact(low, "low"), _exact(high, "high")
+    a, b = inputs.exact(low, "low"), inputs.exact(high, "high")
     if (b - a).is_nonpositive:
         raise InputError(f"uniform: expected low < high, got {a} and {b}")
 
@@ -138,7 +139,7 @@ def uniform(low: Any = -1, high: Any = 1) -> Law:
 
 def laplace(location: Any = 0, scale: Any = 1) -> Law:
     """Density e^(−|x − location|/scale)/(2 scale): κ_r = 2 (r−1)! scale^r for even r."""
-    m, b = _exact(location, "location"), _exact(scale, "scale")
+    m, b = inputs.exact(location, "location"), inputs.positive(scale, "scale")
 
     def value(order: int) -> Any:
         if order == 1:
@@ -150,7 +151,7 @@ def laplace(location: Any = 0, scale: Any = 1) -> Law:
 
 def shifted_exponential(scale: Any = 1, shift: Any = 0) -> Law:
     """shift + an exponential of mean `scale`: κ₁ = scale + shift, κ_r = (r−1)! scale^r."""
-    b, a = _exact(scale, "scale"), _exact(shift, "shift")
+    b, a = inputs.positive(scale, "scale"), inputs.exact(shift, "shift")
 
     def value(order: int) -> Any:
         return b + a if order == 1 else sympy.factorial(order - 1) * b**order
@@ -163,7 +164,7 @@ def student(dof: Any, scale: Any = 1) -> Law:
 
     E t^(2r) = dof^r Γ(r + 1/2) Γ(dof/2 − r) / (√π Γ(dof/2)) = dof^r Π_{i=1..r} (2i−1)/(dof − 2i).
     """
-    nu, s = _exact(dof, "dof"), _exact(scale, "scale")
+    nu, s = inputs.exact(dof, "dof"), inputs.exact(scale, "scale")
     if not nu.is_number:
         raise InputError(
             f"student: expected a number of degrees of freedom, got {dof}: which moments exist depends on it"
@@ -193,7 +194,7 @@ def truncated_gaussian(deviation: Any, cut: Any = 2) -> Law:
 
     Raw even moments by parts: m_r = (r−1) m_{r−2} − 2 cut^(r−1) φ(cut) / erf(cut/√2).
     """
-    s, c = _exact(deviation, "deviation"), _exact(cut, "cut")
+    s, c = inputs.exact(deviation, "deviation"), inputs.positive(cut, "cut")
     edge = 2 * sympy.exp(-(c**2) / 2) / sympy.sqrt(2 * sympy.pi) / sympy.erf(c / sympy.sqrt(2))
 
     def raw(order: int) -> Any:
@@ -230,28 +231,28 @@ class Uncorrelated:
 
 def orthogonal(rows: Any) -> Uncorrelated:
     """Haar-distributed with orthonormal columns, `rows` rows: known to second order, E W_ac W_be = δ_ab δ_ce / rows."""
-    size = sympy.sympify(rows, strict=True)
+    size = inputs.size(rows, "rows", 1)
     return Uncorrelated(1 / size, f"Haar-distributed with orthonormal columns (variance 1/{size}, uncorrelated)")
 
 
 def xavier(rows: Any, columns: Any, *, shape: str = "normal") -> Law:
     """Glorot's weights, variance 2/(rows + columns); shape: "normal", or "uniform" on ±√(6/(rows + columns))."""
-    return _weights(2 / _exact(rows + columns, "rows + columns"), shape)
+    return _weights(2 / (inputs.size(rows, "rows", 1) + inputs.size(columns, "columns", 1)), shape)
 
 
 def lecun(rows: Any, *, shape: str = "normal") -> Law:
     """LeCun's weights, variance 1/rows; shape: "normal", or "uniform" on ±√(3/rows)."""
-    return _weights(1 / _exact(rows, "rows"), shape)
+    return _weights(1 / inputs.size(rows, "rows", 1), shape)
 
 
 def he(rows: Any, *, shape: str = "normal") -> Law:
     """He's weights, variance 2/rows; shape: "normal", or "uniform" on ±√(6/rows)."""
-    return _weights(2 / _exact(rows, "rows"), shape)
+    return _weights(2 / inputs.size(rows, "rows", 1), shape)
 
 
 def inverse_root(rows: Any) -> Law:
     """Uniform on ±1/√rows, the default of many libraries' linear layers: variance 1/(3 rows)."""
-    return _weights(1 / (3 * _exact(rows, "rows")), "uniform")
+    return _weights(1 / (3 * inputs.size(rows, "rows", 1)), "uniform")
 
 
 def _weights(variance: Any, shape: str) -> Law:

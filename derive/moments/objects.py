@@ -17,10 +17,16 @@ import sympy
 from derive.assumptions import Distinct, FixedArray, RandomEntries
 from derive.errors import InputError
 from derive.language import array
+from derive.moments import inputs
 from derive.moments.laws import Law, Uncorrelated, from_cumulants
 from derive.moments.model import GaussianPair
 
 Entry = Callable[..., Any]
+# Makers of laws, for the mend that an error offers.
+_LAWS = (
+    *("gaussian", "laplace", "rademacher", "student", "uniform", "shifted_exponential", "truncated_gaussian"),
+    *("xavier", "lecun", "he", "orthogonal", "inverse_root", "shaped", "mean_variance"),
+)
 
 
 @dataclass(frozen=True, eq=False)
@@ -57,12 +63,29 @@ class Quantity:
     def __truediv__(self, scale: Any) -> Quantity:
         if isinstance(scale, Quantity):
             raise InputError("division: expected a number or a symbol, got a random quantity")
-        return Quantity(self.expr / sympy.sympify(scale, strict=True), self.laws)
+        return Quantity(self.expr / _divisor(scale), self.laws)
 
     def __pow__(self, exponent: int) -> Quantity:
-        if not isinstance(exponent, int) or exponent < 0:
-            raise InputError(f"power: expected a natural number, got {exponent}")
-        return Quantity(self.expr**exponent, self.laws)
+        return Quantity(self.expr ** inputs.whole(exponent, "power", 0), self.laws)
+
+    def __rtruediv__(self, other: Any) -> Quantity:
+        raise InputError("division: a random quantity under the bar has no polynomial moments; expected a polynomial")
+
+    def __rpow__(self, other: Any) -> Quantity:
+        raise InputError("power: a random exponent has no polynomial moments; expected a polynomial")
+
+    def __matmul__(self, other: Any) -> Quantity:
+        raise InputError("@: expected two arrays, got a random number on the left; numbers are multiplied by *")
+
+    def __rmatmul__(self, other: Any) -> Quantity:
+        raise InputError("@: expected two arrays, got a random number on the right; numbers are multiplied by *")
+
+
+def _divisor(scale: Any) -> Any:
+    divisor = inputs.exact(scale, "division")
+    if divisor.is_zero:
+        raise InputError("division by 0: expected a number or a symbol that isn't 0")
+    return divisor
 
 
 def _combined(one: Quantity, other: Any, operation: Callable[[Any, Any], Any]) -> Quantity:
@@ -70,7 +93,7 @@ def _combined(one: Quantity, other: Any, operation: Callable[[Any, Any], Any]) -
         return Quantity(operation(one.expr, other.expr), _merged(one.laws, other.laws))
     if isinstance(other, Array):
         raise InputError("expected a number or a random quantity, got an array: take an entry of it first")
-    return Quantity(operation(one.expr, sympy.sympify(other, strict=True)), one.laws)
+    return Quantity(operation(one.expr, inputs.exact(other, "number beside a random quantity")), one.laws)
 
 
 def _merged(one: tuple[Any, ...], other: tuple[Any, ...]) -> tuple[Any, ...]:
@@ -89,9 +112,10 @@ class Array:
     laws: tuple[Any, ...]
 
     def __getitem__(self, indices: Any) -> Quantity:
-        places = tuple(sympy.sympify(i, strict=True) for i in (indices if isinstance(indices, tuple) else (indices,)))
-        if len(places) != len(self.shape):
-            raise InputError(f"entry: expected {len(self.shape)} indices for shape {self.shape}, got {len(places)}")
+        given = indices if isinstance(indices, tuple) else (indices,)
+        if len(given) != len(self.shape):
+            raise InputError(f"entry: expected {len(self.shape)} indices for shape {self.shape}, got {len(given)}")
+        places = [inputs.index(i, extent) for i, extent in zip(given, self.shape, strict=True)]
         return Quantity(self.entry(*places), self.laws)
 
     @property
@@ -102,10 +126,10 @@ class Array:
         entry = self.entry
         return Array(self.shape[::-1], lambda i, j: entry(j, i), self.laws)
 
-    def __matmul__(self, other: Array) -> Any:
+    def __matmul__(self, other: Any) -> Any:
         """Sum over the last axis of the left and the first of the right; of two vectors a `Quantity`."""
         if not isinstance(other, Array):
-            raise InputError(f"@: expected two arrays, got {type(other).__name__} on the right")
+            raise InputError(f"@: expected two arrays, got {inputs.shown(other)} on the right")
         if self.shape[-1] != other.shape[0]:
             raise InputError(
                 f"@: shapes {self.shape} and {other.shape} do not fit: {self.shape[-1]} ≠ {other.shape[0]}"
@@ -122,34 +146,65 @@ class Array:
         shape = (*self.shape[:-1], *other.shape[1:])
         return Array(shape, entry, laws) if shape else Quantity(entry(), laws)
 
-    def __add__(self, other: Array) -> Array:
+    def __add__(self, other: Any) -> Array:
         """Entrywise; a vector is added to every row of a matrix, as a bias is."""
         if not isinstance(other, Array) or self.shape[-len(other.shape) :] != other.shape:
-            shown = other.shape if isinstance(other, Array) else type(other).__name__
+            shown = f"shape {other.shape}" if isinstance(other, Array) else inputs.shown(other)
             raise InputError(f"+: expected an array of shape {self.shape} or {self.shape[-1:]}, got {shown}")
         left, right, own = self.entry, other.entry, len(other.shape)
         return Array(self.shape, lambda *i: left(*i) + right(*i[-own:]), _merged(self.laws, other.laws))
 
+    def __radd__(self, other: Any) -> Array:
+        return self + other
+
+    def __sub__(self, other: Any) -> Array:
+        if not isinstance(other, Array):
+            return self + other  # which says what was expected
+        return self + (-1) * other
+
+    def __neg__(self) -> Array:
+        return self * (-1)
+
     def __mul__(self, scale: Any) -> Array:
-        factor, entry = sympy.sympify(scale, strict=True), self.entry
+        if isinstance(scale, (Array, Quantity)):
+            raise InputError("*: expected a number or a symbol; two arrays are multiplied by @, entries as x[i] * y[i]")
+        factor, entry = inputs.exact(scale, "factor of an array"), self.entry
         return Array(self.shape, lambda *i: factor * entry(*i), self.laws)
 
     __rmul__ = __mul__
 
     def __truediv__(self, scale: Any) -> Array:
-        return self * (1 / sympy.sympify(scale, strict=True))
+        if isinstance(scale, (Array, Quantity)):
+            raise InputError("division: expected a number or a symbol, got something random")
+        return self * (1 / _divisor(scale))
+
+    def __pow__(self, exponent: Any) -> Array:
+        raise InputError("power: of an array it is not defined here; take an entry, x[i]**2, or a product, x @ x")
+
+    def __rmatmul__(self, other: Any) -> Array:
+        raise InputError(f"@: expected two arrays, got {inputs.shown(other)} on the left")
 
 
 def _plain(name: str, shape: tuple[Any, ...], laws: Callable[[Any], tuple[Any, ...]]) -> Array:
-    sizes = tuple(sympy.sympify(s, strict=True) for s in shape)
-    base = array(name, *sizes)
+    sizes = _sizes(shape)
+    base = array(inputs.name(name, "name of an array"), *sizes)
     return Array(sizes, lambda *i: base[i], laws(base))
 
 
-def _law(law: Law | Uncorrelated | None, cumulants: Mapping[int, Any] | Sequence[Any] | None) -> Law | Uncorrelated:
+def _sizes(shape: tuple[Any, ...]) -> tuple[Any, ...]:
+    if not 1 <= len(shape) <= 2:
+        raise InputError(f"shape: expected one or two sizes, got {len(shape)}")
+    return tuple(inputs.size(s, "size of an array") for s in shape)
+
+
+def _law(law: Any, cumulants: Mapping[int, Any] | Sequence[Any] | None) -> Law | Uncorrelated:
     if (law is None) == (cumulants is None):
         raise InputError("expected either law=… or cumulants=…, got both or neither")
     if law is not None:
+        if not isinstance(law, (Law, Uncorrelated)):
+            called = law if isinstance(law, str) else getattr(law, "__name__", "gaussian")
+            likely = called if called in _LAWS else "gaussian"
+            raise InputError(f"law: expected a Law, got {inputs.shown(law)}; did you mean law=moments.{likely}(…)?")
         return law
     assert cumulants is not None
     return from_cumulants(cumulants)
@@ -190,13 +245,22 @@ def correlated(
 ) -> tuple[Array, Array]:
     """Two arrays, jointly Gaussian place by place with this correlation; different places are independent.
 
-    Raises InputError for a correlation outside [−1, 1].
+    Raises InputError for a correlation outside [−1, 1], a negative deviation, or anything that isn't a pair where one
+    is expected.
     """
-    sizes = tuple(sympy.sympify(s, strict=True) for s in shape)
-    first, second = (array(name, *sizes) for name in names)
-    values = [sympy.sympify(x, strict=True) for x in (*means, *deviations, correlation)]
-    if (1 - values[4] ** 2).is_negative or values[4].is_real is False:
+    for what, pair in (("names", names), ("means", means), ("deviations", deviations)):
+        if not isinstance(pair, (tuple, list)) or len(pair) != 2:
+            raise InputError(f"{what}: expected a pair, one for each array, got {inputs.shown(pair)}")
+    sizes = _sizes(shape)
+    if names[0] == names[1]:
+        raise InputError(f"names: expected two different names, got {names[0]!r} twice")
+    first, second = (array(inputs.name(name, "name of an array"), *sizes) for name in names)
+    values = [inputs.exact(x, what) for what, pair in (("mean", means), ("deviation", deviations)) for x in pair]
+    values.append(inputs.exact(correlation, "correlation"))
+    if (1 - values[4] ** 2).is_negative:
         raise InputError(f"correlation: expected a number from -1 to 1, got {correlation}")
+    if any(value.is_negative for value in values[2:4]):
+        raise InputError(f"deviations: expected numbers of at least 0, got {deviations}")
     law = RandomEntries((first, second), GaussianPair((values[0], values[1]), (values[2], values[3]), values[4]))
     return (
         Array(sizes, lambda *i: first[i], (law,)),
