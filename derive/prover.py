@@ -132,12 +132,12 @@ def _combine(first: FirstAnswer, lhs: Any, rhs: Any, conditions: tuple[Any, ...]
 
 
 def _draws(sizes: Sequence[Mapping[str, int]]) -> str:
-    """The sizes that were drawn, in words; the first three in full."""
+    """The sizes that were drawn, in words; the first two in full."""
     named = list(dict.fromkeys(show(one) for one in sizes if one))
     if not named:
         return "drawn values" if sizes else "drawn values, without a bound on the error"
-    more = f" and {len(named) - 3} more" if len(named) > 3 else ""
-    return f"at drawn sizes ({'; '.join(named[:3])}{more})"
+    more = f" and {len(named) - 2} more" if len(named) > 2 else ""
+    return f"at drawn sizes ({'; '.join(named[:2])}{more})"
 
 
 def second_checker(lhs: Any, rhs: Any, assumptions: Iterable[Any] = ()) -> modular.ModularResult:
