@@ -117,17 +117,22 @@ class Prepared:
         self.kappa_q = (tau.error + (0.0 if power else U)) * (1 + 8 * U)
         self.kt = xp.ascontiguousarray(head.k.T)
         self.nq, self.nk = norm_up(self.q, 1), norm_up(head.k, 1)
-        self.nk_top = float(largest(self.nk))
-        self.nk_low = float(self.nk.min()) if m else 0.0
         self.slope = (d * U + self.kappa_q) * (1 + 8 * U)  # (S2) times |q||k|
         self.dust = ETA * (2 * d + 4) * (1 + float(largest(abs(head.k).sum(axis=1))))  # (S3)
         self.free, self.grid = exact_rows(self)
+        # (D3) keys of size 1, by a power of two that the queries take over: no product with a value's size vanishes
+        unit = math.frexp(float(largest(self.nk)))[1]
+        with np.errstate(over="ignore", under="ignore"):
+            self.nk = xp.ldexp(self.nk, xp.full(m, -unit)) + ETA
+            self.nq = xp.ldexp(self.nq, xp.full(head.n, unit)) + ETA
+        self.nk_top = float(largest(self.nk))
+        self.nk_low = float(self.nk.min()) if m else 0.0
         # (D2) values relative to a centre; none with a sink, whose value is 0
         self.centre = xp.zeros(head.v.shape[1]) if head.sink is not None or m == 0 else _middle(xp, head.v)
         away = abs(head.v - self.centre) * (1 + 2 * U)
         self.away_top = largest(away, 0)
         self.away_norm = norm_up(away, 0)
-        self.weighted = away * self.nk[:, None] * (1 + 2 * U)
+        self.weighted = xp.where(away > 0, away * self.nk[:, None] * (1 + 2 * U) + ETA, 0.0)
         self.weighted_norm = norm_up(self.weighted, 0)
         self.nk_norm = float(norm_up(self.nk[:, None], 0)[0]) if m else 0.0
         high, low = largest(head.v, 0, -np.inf), -largest(-head.v, 0, -np.inf)
@@ -357,7 +362,7 @@ def forward_tile(p: Prepared, t: Tile, e: Error, w2: F64) -> tuple[F64, F64, F64
     z = raw / t.norm[:, None]
     share = (w2 / t.least)[:, None] * UP
     spread = xp.minimum(p.away_top, share * p.away_norm) * UP  # (D1) Σ p̂|v − c|
-    heavy = xp.minimum(p.away_top * p.nk_top, share * p.weighted_norm) * UP  # (D3) Σ p̂‖k‖|v − c|
+    heavy = xp.minimum(p.away_top * p.nk_top, share * p.weighted_norm) * UP + ETA  # (D3) Σ p̂‖k‖|v − c|
     refine = settings.refine if head.m > p.block else None
     if refine == "all":
         heavy = xp.minimum(heavy, _refined(p, t, None))
@@ -376,7 +381,7 @@ def _refined(p: Prepared, t: Tile, rows: Array | None) -> F64:
     some, least = (t.full, t.least) if rows is None or len(rows) == len(t.full) else (t.full[rows], t.least[rows])
     got = block_product(some.astype(blocks.dtype, copy=False), blocks, t.first, t.last).astype(np.float64, copy=False)
     g = growth(U if p.head.device else U32, p.block + p.levels + 2)
-    return (got * (1 + 2 * g) + p.head.m * 2.0**-147) / least[:, None] / scale * UP
+    return (got * (1 + 2 * g) + p.head.m * 2.0**-147) / least[:, None] / scale * UP + ETA
 
 
 def _radius(p: Prepared, t: Tile, e: Error, z: F64, spread: F64, heavy: F64, share: F64) -> tuple[F64, F64]:

@@ -69,6 +69,18 @@ def test_numbers_anywhere_in_the_range_are_enclosed(seed: int) -> None:
             assert share <= 1, what
 
 
+@pytest.mark.parametrize("refine", [None, "all"])
+@pytest.mark.parametrize("softcap", [None, 0.002869618673958767])
+def test_sizes_of_keys_and_values_never_vanish_in_a_product(softcap: float | None, refine: str | None) -> None:
+    # |k||v| is far below the least float, and the output nearly cancels: only the sizes themselves bound its error
+    q, k = np.array([[8.0821828810772764e71, 0.0]]), np.array([[2.0e-303, -6.6e-304], [-2.8e-303, -4.2e-304]])
+    v = np.array([[2.7475127531923331e-136], [-1.2970019277941592e-136]])
+    for scale in (1.0, 1e71, 1e230, 1e232):
+        extras = {"bias": np.array([[-0.75, 0.0]]), "softcap": softcap, "scale": scale}
+        case = q, k, v, {name: x for name, x in extras.items() if x is not None}
+        assert worst_forward(case, Settings(refine=refine)) <= 1
+
+
 def test_scores_that_overflow_leave_the_hull() -> None:
     q, k, v = np.full((1, 4), 1e200), np.array([[1e200] * 4, [-1e200] * 4]), np.array([[1.0], [3.0]])
     out = forward(head_of((q, k, v, {})), Settings())
