@@ -14,7 +14,7 @@ from typing import Any, TypeAlias
 
 import numpy as np
 
-from compute.errors import DeviceError, InputError
+from compute.errors import ComputeError, DeviceError, InputError
 
 Array: TypeAlias = Any  # a NumPy or a CuPy array; the two share the methods used here
 Namespace: TypeAlias = Any  # the module `numpy` or `cupy`
@@ -123,6 +123,8 @@ def device_errors(xp: Namespace, less_memory: str = _ONLINE) -> Iterator[None]:
         return
     try:
         yield
+    except ComputeError:
+        raise
     except Exception as error:
         name = type(error).__name__
         said = f"{name}: {error}"

@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from compute.arrays import Array, namespace
+from compute.arrays import Array, device_errors, namespace
 from compute.errors import DeviceError, InputError
 from compute.kernels import attention, table_exp
 from compute.kernels.attention import Backend
@@ -39,7 +39,9 @@ def exp64(x: Array, out: Array | None = None, backend: Backend | None = None) ->
     `out` may be x. Has the call shape of numpy.exp, so that it serves as an exp of compute.tier1.
     Raises InputError (another dtype or shape), DeviceError (NumPy arrays, or a device that can't).
     """
-    return table_exp.exp64(_of(x, backend), x, out)
+    on = _of(x, backend)
+    with device_errors(on.xp, "take the exponentials of fewer rows at once, or in place"):
+        return table_exp.exp64(on, x, out)
 
 
 def shifted_exp(scores: Array, top: Array, backend: Backend | None = None) -> Array:
@@ -48,7 +50,9 @@ def shifted_exp(scores: Array, top: Array, backend: Backend | None = None) -> Ar
     The difference is rounded once and exp is `exp64`: the same bits as `scores -= top[:, None]; exp64(scores, scores)`.
     Raises InputError (shapes, dtypes), DeviceError (NumPy arrays, or a device that can't).
     """
-    return table_exp.shifted_exp64(_of(scores, backend), scores, top)
+    on = _of(scores, backend)
+    with device_errors(on.xp):
+        return table_exp.shifted_exp64(on, scores, top)
 
 
 def _of(array: Array, backend: Backend | None) -> Backend:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from typing import Any
 
 import mpmath
@@ -14,6 +15,7 @@ from compute.kernels.emit import Formula, emit
 from compute.kernels.emulator import compiler
 from compute.kernels.loader import Emulator
 from compute.optree import check
+from tests.compute import fake_cupy
 
 try:
     compiler()
@@ -190,3 +192,19 @@ def test_bad_input() -> None:
         emit(check(SCORES), elementwise=True)
     with pytest.raises(InputError, match="expected the arguments"):
         Formula(SCORES, Emulator())(Q=np.ones((2, 2)))
+
+
+def test_subnormal_entries_reach_a_float64_kernel(monkeypatch: pytest.MonkeyPatch) -> None:
+    """CuPy's own conversion from float32 flushes them; on the stand-in too."""
+    cupy = fake_cupy.module()
+    monkeypatch.setitem(sys.modules, "cupy", cupy)
+    place = [["sym", "i"]]
+    data = {
+        "version": 1,
+        "inputs": [{"name": "S", "axes": ["n"]}, {"name": "T", "axes": ["n"]}],
+        "output": [["i", "n"]],
+        "body": ["mul", ["at", "S", place], ["at", "T", place]],
+    }
+    s, t = np.array([2.0**-149, -(2.0**-130), 0.5], np.float32), np.array([2.0**100, 3.0, 2.0])
+    got = Formula(data, fake_cupy.Kernels(cupy))(S=cupy.asarray(s), T=cupy.asarray(t))
+    np.testing.assert_array_equal(got.inner, s.astype(np.float64) * t)

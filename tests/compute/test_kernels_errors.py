@@ -13,6 +13,7 @@ import pytest
 
 import compute
 from compute import Spec, canaries
+from compute.arrays import device_errors as compute_errors
 from compute.errors import DeviceError, InputError, NotInstalled
 from compute.kernels import bridge, loader, nvrtc
 from compute.kernels.emulator import compiler
@@ -356,3 +357,18 @@ def test_a_mistake_of_ours_is_not_called_the_devices(cupy: Any) -> None:
     State.before = lambda: _raise(ZeroDivisionError("ours"))
     with pytest.raises(ZeroDivisionError):
         compute.attention(*arrays)
+
+
+def test_the_table_exp_out_of_memory(cupy: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    backend = fake_cupy.Kernels(cupy)
+    monkeypatch.setattr(bridge, "device", lambda: backend)
+    x = cupy.asarray(-np.ones((3, 4)))
+    State.before = lambda: _raise(FAILURES["runtime"])
+    with pytest.raises(
+        DeviceError, match="^out of device memory .cudaErrorMemoryAllocation.*fewer rows at once"
+    ) as told:
+        bridge.exp64(x)
+    State.before = None
+    assert str(told.value).count("out of device memory") == 1
+    with pytest.raises(DeviceError, match="^out of device memory .told already"), compute_errors(cupy):
+        raise DeviceError("out of device memory (told already: cudaErrorMemoryAllocation)")
