@@ -84,8 +84,8 @@ def kernel(defect: str = "none", block: int = 128, weights: str | None = None, p
             s = dot(qq, kk[:, :, part].swapaxes(-1, -2)) * scale
             new = np.maximum(top, s.max(-1, keepdims=True, initial=-np.inf))
             later, last = b > 0, j + block >= m and b > 0
-            exp = (lambda x: coarse_exp(x, 6)) if defect == "coarse exp" and later else np.exp
-            old, e = np.exp(top - new), exp(s - new)
+            coarse = defect == "coarse exp in every block" or (defect == "coarse exp" and later)
+            old, e = np.exp(top - new), coarse_exp(s - new, 6) if coarse else np.exp(s - new)
             p = e
             if weights is not None:
                 p = truncated_to(e, weights) if defect == "weights truncated" else round_to(e, weights).astype(wide)

@@ -115,6 +115,28 @@ def test_a_whole_check_finds_what_the_worst_case_lets_through(defect: str, kind:
     assert right.ok, right.text()
 
 
+def test_a_whole_check_tells_truncation_from_rounding() -> None:
+    """Parts of bfloat16: only the bias sees that they are cut. tf32: the worst case of rounding does not cover it."""
+    for defect, options, status in (
+        ("parts truncated", {"products": "bf16x3"}, "suspicious"),
+        ("weights truncated", {"weights": "tf32"}, "differs"),
+    ):
+        declared = "flash:block=128" + "".join(f",{name}={value}" for name, value in options.items())
+        run, right = kernel(defect, **options), kernel(**options)  # type: ignore[arg-type]
+        wrong = verify.check(run, dtype="float32", algorithm=declared, quick=True)
+        assert wrong.status == status, wrong.text()
+        assert status == "differs" or "bias of error" in wrong.kinds
+        agreed = verify.check(right, dtype="float32", algorithm=declared, quick=True)
+        assert agreed.ok, agreed.text()
+
+
+def test_a_coarse_exp_is_proved_wrong_by_two_keys() -> None:
+    """Where it works on every key, a relative error of 2.5e-6 is beyond the worst case of one designed input."""
+    result = verify.check(kernel("coarse exp in every block"), dtype="float32", quick=True)
+    found = next(f for f in result.findings if f.kind == "approximate exp")
+    assert found.verdict == "proved wrong"
+
+
 def test_a_run_divides_its_false_alarms_among_its_tests() -> None:
     """Each of T tests needs two failures of probability a: T·a² is the stated rate, over all dtypes of a run."""
     assert sum(one.tests for one in draws("float32", False, True)) == 2 * 4 + 12

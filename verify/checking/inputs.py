@@ -146,6 +146,16 @@ def cancelling(setting: Setting, rng: Generator) -> Iterator[Case]:
     yield Case("values of wide range", "values", setting.call(q, k, v3 * 4.0 ** rng.integers(-5, 5, v3.shape)))
 
 
+def exponentials(setting: Setting, rng: Generator) -> Iterator[Case]:
+    """Two keys, one score 0 and one falling by 1/16 from row to row: exp itself, with few roundings beside it.
+
+    Scores up to 4 only: the roundings of larger ones would cover more of exp's error.
+    """
+    x = np.arange(64) / 16
+    call = setting.call(x[:, None], np.array([[0.0], [-1.0]]), np.array([[0.0], [1.0]]))
+    yield Case("exp from 0 to -4 in steps of 1/16", "approximate exp", call)
+
+
 def memory(setting: Setting, rng: Generator) -> Iterator[Case]:
     """The same values in other memory: steps, negative steps, transposed, expanded, read-only."""
     q, k, v = setting.normal(rng, 6, 6, 4)
@@ -160,4 +170,4 @@ def memory(setting: Setting, rng: Generator) -> Iterator[Case]:
     yield Case("read-only arrays", "mutation", setting.call(q, k, v, memory=frozen))
 
 
-PLAIN = (basic, large, long_rows, cancelling, memory)
+PLAIN = (basic, large, long_rows, cancelling, exponentials, memory)

@@ -20,7 +20,7 @@ KINDS = (
     "window decode", "static cache", "GQA order", "GQA axis", "softcap order", "softcap dropped", "sink",
     "softmax plus one", "ALiBi", "RoPE layout", "RoPE precision", "LSE", "LSE base", "LSE overflow", "dropout",
     "gradient", "bias gradient", "softcap gradient", "LSE gradient", "GQA gradient", "packed gradient",
-    "scale gradient", "RoPE gradient", "ragged tile",
+    "scale gradient", "RoPE gradient", "ragged tile", "approximate exp",
 )  # fmt: skip
 
 
