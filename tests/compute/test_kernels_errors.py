@@ -365,10 +365,10 @@ def test_the_table_exp_out_of_memory(cupy: Any, monkeypatch: pytest.MonkeyPatch)
     x = cupy.asarray(-np.ones((3, 4)))
     State.before = lambda: _raise(FAILURES["runtime"])
     with pytest.raises(
-        DeviceError, match="^out of device memory .cudaErrorMemoryAllocation.*fewer rows at once"
+        DeviceError, match=r"^out of device memory .cudaErrorMemoryAllocation.*fewer rows at once"
     ) as told:
         bridge.exp64(x)
     State.before = None
     assert str(told.value).count("out of device memory") == 1
-    with pytest.raises(DeviceError, match="^out of device memory .told already"), compute_errors(cupy):
+    with pytest.raises(DeviceError, match=r"^out of device memory .told already"), compute_errors(cupy):
         raise DeviceError("out of device memory (told already: cudaErrorMemoryAllocation)")
