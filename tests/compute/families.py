@@ -293,6 +293,31 @@ def wild_case(rng: Rng) -> tuple[Case, np.ndarray]:
     return (q, k, v, extras), grad
 
 
+def opposite_case(rng: Rng) -> tuple[Case, np.ndarray]:
+    """The same with sizes of q, k and the scale that make moderate scores out of numbers far from 1, beside values and
+    a grad_output of any size, some of them cancelling; judge them with 6000 bits."""
+    n, m = int(rng.integers(1, 4)), int(rng.choice([2, 3, 5]))
+    d, d_v = int(rng.choice([1, 2, 4])), int(rng.choice([1, 2]))
+    q, k, v, grad = (rng.standard_normal(shape) for shape in ((n, d), (m, d), (m, d_v), (n, d_v)))
+    if rng.random() < 0.3:
+        k = k * np.exp2(rng.integers(-30, 0, (m, 1)).astype(float))
+    if rng.random() < 0.5:
+        v[1] = -v[0] * (1 + 1e-6 * rng.choice([0, 1]) * rng.standard_normal())
+    of_q = int(rng.integers(-1000, 1000))
+    of_scale = int(rng.choice([0, rng.integers(-900, 900)]))
+    of_k = int(np.clip(-of_q - of_scale + rng.integers(-3, 4), -1060, 1000))
+    q, k = np.ldexp(q, of_q), np.ldexp(k, of_k)
+    v, grad = (np.ldexp(x, int(rng.integers(-1060, 900))) for x in (v, grad))
+    extras: dict[str, Any] = {"scale": float(np.ldexp(1.0 + rng.choice([0, 1]) * rng.random(), of_scale))}
+    if rng.random() < 0.2:
+        extras["softcap"] = float(np.exp(rng.uniform(-4, 6)))
+    if rng.random() < 0.2:
+        extras["bias"] = rng.standard_normal((n, m))
+    if rng.random() < 0.2:
+        extras["sink"] = float(rng.standard_normal())
+    return (q, k, v, extras), grad
+
+
 def keep_of(extras: dict[str, Any], n: int, m: int) -> np.ndarray | None:
     """The boolean matrix that a case means, built apart from compute.meaning."""
     keep = np.ones((n, m), bool)

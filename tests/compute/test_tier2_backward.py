@@ -19,8 +19,8 @@ from compute.heads import split
 from compute.spec import Spec
 from compute.tier1 import Settings
 from compute.tier1_backward import backward
-from tests.compute.cases import exact_of, head_of
-from tests.compute.families import FAMILIES, Case, shapes, wild_case
+from tests.compute.cases import exact_of, head_of, shares
+from tests.compute.families import FAMILIES, Case, opposite_case, shapes, wild_case
 from tests.compute.truth import excess
 
 MATRICES = ("dq", "dk", "dv", "dbias")
@@ -68,6 +68,17 @@ def test_numbers_anywhere_in_the_range_are_enclosed(seed: int, monkeypatch: pyte
         _, got = tier2_backward.tight_backward(head_of(case), grad, want_bias=True)
         worst = judged(got, exact_of(case, grad, prec=3000), prec=3000)
         assert max(worst.values()) <= 1, worst
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_sizes_that_cancel_are_enclosed_by_both_tiers(seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    rng = np.random.default_rng(seed)
+    monkeypatch.setattr(slices, "BLOCK", 1 + seed)
+    for _ in range(60):
+        case, grad = opposite_case(rng)
+        settings = Settings(block=1 + seed, tile=1 + seed, refine="all" if seed else None)
+        for what, share in shares(case, grad, settings, prec=6000):
+            assert share <= 1, what
 
 
 @pytest.mark.parametrize("extras", [{}, {"softcap": 5.0}, {"sink": 1.0, "causal": "bottom-right"}])
