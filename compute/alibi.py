@@ -12,17 +12,19 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
+from compute.checks import whole
 from compute.errors import InputError
 
 
 def standard_slopes(heads: int) -> NDArray[np.float64]:
-    """(heads,) slopes: 2^(−8/h), 2^(−16/h), …
+    """(heads,) slopes: 2^(−8/h), 2^(−16/h), … Raises InputError for what is no number of heads.
 
     >>> standard_slopes(4).tolist()
     [0.25, 0.0625, 0.015625, 0.00390625]
     """
-    if heads < 1:
-        raise InputError(f"heads is {heads}: expected at least 1")
+    heads = whole("heads", heads, 1, "a number of heads")
+    if heads > 2**20:
+        raise InputError("heads is beyond 2^20: expected a number of heads")
     low = 1 << (heads.bit_length() - 1)
     first = 2.0 ** (-8.0 * np.arange(1, low + 1) / low)
     second = 2.0 ** (-4.0 * np.arange(1, 2 * low + 1, 2) / low)

@@ -13,8 +13,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-from compute.arrays import Array, Namespace, is_float, namespace
+from compute.arrays import Array, Namespace, namespace
 from compute.calls import Gradients, attention, attention_backward
+from compute.checks import floating, whole
 from compute.errors import InputError
 from compute.spec import Spec
 
@@ -70,6 +71,7 @@ def self_attention_backward(
 ) -> LayerGradients:
     """Gradients of Σ grad_output · self_attention(…) by x and every weight."""
     q, k, v = _project(x, wq, wk, wv, wo, heads, key_value_heads)
+    floating(x=x, grad_output=grad_output)
     width = heads * int(v.shape[-1]) if wo is None else int(wo.shape[1])
     if tuple(grad_output.shape) != (*x.shape[:-1], width):
         raise InputError(f"grad_output has shape {tuple(grad_output.shape)}: expected {(*x.shape[:-1], width)}")
@@ -108,6 +110,7 @@ def rnn_cell(x: Array, h: Array, w: Array, u: Array, b: Array) -> Array:
 def rnn_cell_backward(grad: Array, x: Array, h: Array, w: Array, u: Array, b: Array) -> tuple[Array, ...]:
     """(dx, dh, dw, du, db) of Σ grad · rnn_cell(…)."""
     new = rnn_cell(x, h, w, u, b)
+    _like(h, grad=grad)
     inner = grad * (1 - new * new)
     return inner @ w.T, inner @ u.T, _outer(x, inner), _outer(h, inner), _over_rows(inner)
 
@@ -118,6 +121,7 @@ def lstm_cell(x: Array, h: Array, c: Array, w: Array, u: Array, b: Array) -> tup
     x (…, d_in), h, c (…, d), w (d_in, 4d), u (d, 4d), b (4d,).
     """
     i, f, g, o = _gates(x, h, w, u, b)
+    _like(h, c=c)
     new = f * c + i * g
     return o * namespace(x=x).tanh(new), new
 
@@ -128,6 +132,7 @@ def lstm_cell_backward(
     """(dx, dh, dc, dw, du, db) of Σ grad_h·h' + Σ grad_c·c'."""
     xp = namespace(x=x)
     i, f, g, o = _gates(x, h, w, u, b)
+    _like(h, grad_h=grad_h, grad_c=grad_c, c=c)
     t = xp.tanh(f * c + i * g)
     new = grad_c + grad_h * o * (1 - t * t)
     gates = [new * g * i * (1 - i), new * c * f * (1 - f), new * i * (1 - g * g), grad_h * t * o * (1 - o)]
@@ -167,12 +172,13 @@ def _over_rows(x: Array) -> Array:
 def _project(
     x: Array, wq: Array, wk: Array, wv: Array, wo: Array | None, heads: int, key_value_heads: int | None
 ) -> tuple[Array, Array, Array]:
-    namespace(x=x, wq=wq, wk=wk, wv=wv, wo=wo)
-    kv = heads if key_value_heads is None else key_value_heads
-    if heads < 1 or kv < 1:
-        raise InputError(f"heads={heads}, key_value_heads={key_value_heads}: expected at least 1")
-    if x.ndim < 2 or not is_float(x.dtype):
-        raise InputError(f"x has shape {tuple(x.shape)} and dtype {x.dtype}: expected floating (…, n, d_model)")
+    floating(x=x, wq=wq, wk=wk, wv=wv)
+    if wo is not None:
+        floating(x=x, wo=wo)
+    heads = whole("heads", heads, 1, "a number of heads")
+    kv = heads if key_value_heads is None else whole("key_value_heads", key_value_heads, 1, "a number of heads")
+    if x.ndim < 2:
+        raise InputError(f"x has shape {tuple(x.shape)}: expected (…, n, d_model)")
     for name, w, count in (("wq", wq, heads), ("wk", wk, kv), ("wv", wv, kv)):
         if w.ndim != 2 or w.shape[0] != x.shape[-1] or w.shape[1] % count:
             raise InputError(
@@ -184,13 +190,23 @@ def _project(
 
 
 def _cell(x: Array, h: Array, w: Array, u: Array, b: Array, gates: int) -> Namespace:
-    xp = namespace(x=x, h=h, w=w, u=u, b=b)
+    xp = floating(x=x, h=h, w=w, u=u, b=b)
+    if not x.ndim or not h.ndim or x.shape[:-1] != h.shape[:-1]:
+        raise InputError(f"x has shape {tuple(x.shape)}, h {tuple(h.shape)}: expected (…, d_in) and (…, d)")
     d = int(h.shape[-1])
     wants = {"w": (int(x.shape[-1]), gates * d), "u": (d, gates * d), "b": (gates * d,)}
     for name, array in (("w", w), ("u", u), ("b", b)):
         if tuple(array.shape) != wants[name]:
             raise InputError(f"{name} has shape {tuple(array.shape)}: expected {wants[name]}")
     return xp
+
+
+def _like(h: Array, **arrays: Array) -> None:
+    """InputError unless every array is floating and of h's shape."""
+    floating(h=h, **arrays)
+    for name, array in arrays.items():
+        if array.shape != h.shape:
+            raise InputError(f"{name} has shape {tuple(array.shape)}: expected {tuple(h.shape)}, that of h")
 
 
 def _gates(x: Array, h: Array, w: Array, u: Array, b: Array) -> tuple[Array, ...]:

@@ -17,6 +17,7 @@ from numpy.typing import NDArray
 
 from compute import expected_gradients, worst_gradients
 from compute.arrays import namespace
+from compute.checks import choice
 from compute.errors import InputError
 from compute.expected import expected
 from compute.expected import total as quadratic
@@ -122,8 +123,7 @@ def tolerance(
     """
     if algorithm is not None and not isinstance(algorithm, (Flash, Eager)):
         raise InputError(f"algorithm is {algorithm!r}: expected Flash(...) or Eager(...)")
-    if not isinstance(kind, str) or kind not in ("worst", "expected", "probable"):
-        raise InputError(f"kind is {kind!r}: expected 'worst', 'expected' or 'probable'")
+    choice("kind", kind, ("worst", "expected", "probable"))
     if spec is not None and not isinstance(spec, Spec):
         raise InputError(f"spec is a {type(spec).__name__}: expected a compute.Spec, or None")
     heads = split(

@@ -11,8 +11,9 @@ from dataclasses import replace
 from typing import Any
 
 from compute import rope as rotary
-from compute.arrays import Array, is_float, namespace, work_dtype
+from compute.arrays import Array, is_float, work_dtype
 from compute.calls import attention
+from compute.checks import flag, required, shown, whole
 from compute.errors import InputError
 from compute.spec import Spec
 
@@ -34,12 +35,15 @@ class Cache:
     """
 
     def __init__(self, spec: Spec, capacity: int) -> None:
+        if not isinstance(spec, Spec):
+            raise InputError(f"spec is {shown(spec)}: expected a compute.Spec")
         if spec.causal == "none":
             raise InputError("a cache needs a causal Spec: later tokens are not there yet when a query is answered")
         if spec.past:
             raise InputError(f"Spec has past={spec.past}: a cache counts the past itself, expected 0")
-        if capacity < 0:
-            raise InputError(f"capacity is {capacity}: expected a number of tokens, at least 0")
+        capacity = whole("capacity", capacity, 0, "a number of tokens")
+        if capacity > 2**40:
+            raise InputError("capacity is beyond 2^40: expected a number of tokens, whose keys fit into memory")
         self.spec, self.capacity, self.length = spec, capacity, 0
         self._dtype: Any = None
         self._keys: Array | None = None
@@ -51,7 +55,10 @@ class Cache:
         options: sink, alibi_slopes, algorithm, threads of compute.attention. The cache is unchanged when an
         InputError is raised.
         """
-        if not q.ndim == k.ndim == v.ndim or q.shape[-2] != k.shape[-2] or k.shape[:-1] != v.shape[:-1]:
+        xp = required(q=q, k=k, v=v)
+        flag("return_lse", return_lse)
+        alike = min(q.ndim, k.ndim, v.ndim) >= 2 and q.ndim == k.ndim == v.ndim
+        if not alike or q.shape[-2] != k.shape[-2] or k.shape[:-1] != v.shape[:-1]:
             raise InputError(
                 f"q {q.shape}, k {k.shape}, v {v.shape}: expected queries, keys, values of the same tokens"
             )
@@ -61,7 +68,6 @@ class Cache:
         keys, values = self._room(q, k, v)
         rope = self.spec.rope
         wide = k.astype(keys.dtype)
-        xp = namespace(q=q, k=k, v=v)
         keys[..., start:stop, :] = wide if rope is None else rotary.rotate(xp, wide, rope.k_offset + start, rope)
         values[..., start:stop, :] = v
         seen_k, seen_v = keys[..., :stop, :], values[..., :stop, :]
@@ -76,16 +82,19 @@ class Cache:
 
     def prefill(self, q: Array, k: Array, v: Array, chunk: int, **options: Any) -> Array:
         """`extend` in chunks of at most `chunk` tokens; the outputs joined."""
-        if chunk < 1:
-            raise InputError(f"chunk is {chunk}: expected tokens, at least 1")
-        xp, n = namespace(q=q, k=k, v=v), int(k.shape[-2])
+        chunk = whole("chunk", chunk, 1, "a number of tokens")
+        xp = required(q=q, k=k, v=v)
+        for name, x in (("q", q), ("k", k), ("v", v)):
+            if x.ndim < 2:
+                raise InputError(f"{name} has shape {tuple(x.shape)}: expected (…, heads, n, channels)")
+        n = int(k.shape[-2])
         parts = [
             self.extend(*(x[..., a : a + chunk, :] for x in (q, k, v)), **options) for a in range(0, max(n, 1), chunk)
         ]
         return xp.concatenate(parts, axis=-2)
 
     def _room(self, q: Array, k: Array, v: Array) -> tuple[Array, Array]:
-        xp = namespace(q=q, k=k, v=v)
+        xp = required(q=q, k=k, v=v)
         if not (is_float(q.dtype) and q.dtype == k.dtype == v.dtype):
             raise InputError(f"q, k, v have dtypes {q.dtype}, {k.dtype}, {v.dtype}: expected one floating dtype")
         if self.spec.rope is not None:

@@ -15,6 +15,7 @@ import numpy as np
 
 from compute import tiled, tiled_backward, whole
 from compute.arrays import Array, device_errors, namespace
+from compute.checks import choice, flag, required
 from compute.errors import InputError
 from compute.meaning import Problem, resolve, same_library
 from compute.spec import Spec
@@ -79,6 +80,7 @@ def attention(
     >>> attention(q, k, v).round(6)
     array([[0.880797]])
     """
+    flag("return_lse", return_lse)
     with device_errors(namespace(q=q, k=k, v=v)):
         problem = resolve(
             q,
@@ -221,8 +223,7 @@ def _by_kernels(
 
 def choose(problem: Problem, algorithm: str) -> str:
     """The algorithm that runs; InputError for an unknown name."""
-    if algorithm not in ALGORITHMS:
-        raise InputError(f"algorithm is {algorithm!r}: expected one of {', '.join(ALGORITHMS)}")
+    choice("algorithm", algorithm, ALGORITHMS)
     if algorithm != "auto":
         return algorithm
     head = problem.n * problem.m
@@ -250,6 +251,7 @@ def in_base(problem: Problem, lse: Array) -> Array:
 
 def _like(problem: Problem, name: str, array: Array, shape: tuple[int, ...]) -> Array:
     """A companion array (a gradient, a saved output) in the work dtype, with the head axis of the problem."""
+    required(**{name: array})
     same_library(problem.xp, name, array)
     want = shape[1:] if problem.flat else shape
     if tuple(array.shape) != want:

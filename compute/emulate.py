@@ -15,7 +15,8 @@ from typing import Any
 
 import numpy as np
 
-from compute.arrays import Array, is_float, namespace
+from compute.arrays import Array
+from compute.checks import flag, floating, number
 from compute.errors import InputError
 from compute.formats import in_order, product, round_to
 from compute.meaning import ALL, Part, Problem, resolve
@@ -58,6 +59,10 @@ def emulated_attention(
     [[1.0]]
     """
     q, k, v, algorithm = declared(q, k, v, algorithm, storage)
+    flag("return_lse", return_lse)
+    if not isinstance(descale, (tuple, list)) or len(descale) != 3:
+        raise InputError(f"descale is {descale!r}: expected three numbers, for q, k and v")
+    descale = tuple(number("descale", x, "three numbers, for q, k and v") for x in descale)  # type: ignore[assignment]
     problem = resolve(
         q,
         k,
@@ -86,10 +91,7 @@ def declared(
     """q, k, v in their storage format, and the algorithm that runs. Raises InputError for what is neither."""
     if algorithm is not None and not isinstance(algorithm, (Flash, Eager)):
         raise InputError(f"algorithm is {algorithm!r}: expected Flash(...) or Eager(...)")
-    namespace(q=q, k=k, v=v)
-    for name, x in (("q", q), ("k", k), ("v", v)):
-        if not is_float(x.dtype):
-            raise InputError(f"{name} has dtype {x.dtype}: expected float32 or float64, which hold every other format")
+    floating(q=q, k=k, v=v)
     if storage is not None:
         q, k, v = (stored(x, storage) for x in (q, k, v))
     if algorithm is None:

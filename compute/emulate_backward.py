@@ -17,7 +17,8 @@ from typing import Any
 
 import numpy as np
 
-from compute.arrays import Array, namespace
+from compute.arrays import Array
+from compute.checks import floating
 from compute.emulate import HeadRun, declared, stored
 from compute.errors import InputError
 from compute.formats import in_order
@@ -80,10 +81,8 @@ def emulated_attention_backward(
         dropout_mask=dropout_mask,
         key_lengths=key_lengths,
     )
-    namespace(grad_output=grad_output)
+    floating(grad_output=grad_output)
     same_library(problem.xp, "grad_output", grad_output)
-    if grad_output.dtype.kind in "biuc":
-        raise InputError(f"grad_output has dtype {grad_output.dtype}: expected a floating dtype")
     shape = (*q.shape[:-1], v.shape[-1])
     if tuple(grad_output.shape) != shape:
         raise InputError(f"grad_output has shape {tuple(grad_output.shape)}: expected the output's, {shape}")

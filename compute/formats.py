@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 
 from compute.arrays import Array, namespace
+from compute.checks import flag, required
 from compute.errors import InputError
 from compute.roundings import limits
 
@@ -29,7 +30,8 @@ def round_to(x: Array, name: str, *, saturate: bool = False) -> Array:
     >>> round_to(np.array([0.01, 1e5]), "e4m3", saturate=True).tolist()
     [0.009765625, 448.0]
     """
-    xp, limit = namespace(x=x), limits(name)
+    xp, limit = required(x=x), limits(name)
+    flag("saturate", saturate)
     if str(x.dtype) not in ("float32", "float64"):
         raise InputError(f"x has dtype {x.dtype}: expected float32 or float64, which hold every narrower format")
     if limit.name == str(x.dtype) or limit.name == "float64":

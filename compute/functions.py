@@ -23,6 +23,7 @@ from typing import Any
 import numpy as np
 
 from compute.arrays import Array, Namespace, device_errors, is_float, namespace
+from compute.checks import required, shown
 from compute.errors import InputError
 from compute.evaluate import Evaluator
 from compute.optree import Tree, check, operations
@@ -109,6 +110,7 @@ class Function:
             if not entry.axes:
                 continue
             array = arrays[entry.name]
+            required(**{entry.name: array})
             if array.dtype.kind not in "iu" and not is_float(array.dtype):
                 raise InputError(f"{entry.name} has dtype {array.dtype}: expected real numbers")
             if array.ndim != len(entry.axes):
@@ -127,7 +129,11 @@ def function_from(tree: Mapping[str, Any]) -> Function:
 def _number(name: str, value: Any, xp: Namespace) -> Any:
     if isinstance(value, (bool, np.bool_)) or not (isinstance(value, (Real, Rational)) or _zero_dim(value)):
         raise InputError(f"{name} is a {type(value).__name__}: expected one number")
-    return value if isinstance(value, (int, float)) else float(value)
+    try:
+        found = float(value)
+    except OverflowError:
+        raise InputError(f"{name} is {shown(value)}: expected a number within float64's range") from None
+    return value if isinstance(value, (int, float)) else found
 
 
 def _zero_dim(value: Any) -> bool:

@@ -19,8 +19,9 @@ from typing import Any
 
 import numpy as np
 
-from compute.arrays import Array, Namespace, namespace
+from compute.arrays import Array, Namespace
 from compute.calls import Algorithm, Gradients, attention, attention_backward
+from compute.checks import flag, required
 from compute.errors import InputError
 from compute.meaning import same_library
 from compute.spec import Spec
@@ -30,7 +31,7 @@ Pairs = Array | list[Array] | tuple[Array, ...] | None  # a mask or bias: one ar
 
 def swap_heads(x: Array) -> Array:
     """(…, n, h, d) as (…, h, n, d), and the other way round: a view."""
-    namespace(x=x)
+    required(x=x)
     if x.ndim < 3:
         raise InputError(f"array has shape {tuple(x.shape)}: expected at least (n, h, d)")
     return x.swapaxes(-2, -3)
@@ -66,7 +67,8 @@ def packed_attention(
     >>> packed_attention(q, k, v, starts, starts, mask=[np.ones((1, 1), bool), np.eye(2, dtype=bool)])[2, 0].tolist()
     [1.0, 1.0]
     """
-    xp = namespace(q=q, k=k, v=v)
+    xp = required(q=q, k=k, v=v)
+    flag("return_lse", return_lse)
     spans = _spans(xp, q, k, v, q_starts, k_starts)
     full = (q.shape[1], q.shape[0], k.shape[0])
     pairs = {
@@ -115,7 +117,7 @@ def packed_attention_backward(
 
     dbias is as bias: one array of its shape (0 where no sequence reads it), or a list of one a sequence.
     """
-    xp = namespace(q=q, k=k, v=v, grad_output=grad_output)
+    xp = required(q=q, k=k, v=v, grad_output=grad_output)
     spans = _spans(xp, q, k, v, q_starts, k_starts)
     want = (*q.shape[:2], v.shape[-1])
     if tuple(grad_output.shape) != want:
@@ -230,7 +232,7 @@ def _spans(xp: Namespace, q: Array, k: Array, v: Array, q_starts: Array, k_start
 
 
 def _host(xp: Namespace, name: str, x: Array, rank: int) -> np.ndarray[Any, Any]:
-    if namespace(**{name: x}) is not xp or x.ndim != rank or x.dtype.kind not in "iu":
+    if required(**{name: x}) is not xp or x.ndim != rank or x.dtype.kind not in "iu":
         raise InputError(f"{name}: expected an integer array of {rank} axes, of the same library as q")
     return np.asarray(x if xp is np else xp.asnumpy(x)).astype(np.int64)
 
@@ -269,7 +271,8 @@ def paged_attention(
 
     Raises InputError for a page out of the pool, or a length beyond the table.
     """
-    xp = namespace(q=q, key_pages=key_pages, value_pages=value_pages)
+    xp = required(q=q, key_pages=key_pages, value_pages=value_pages)
+    flag("return_lse", return_lse)
     if q.ndim != 4 or key_pages.ndim != 4 or value_pages.ndim != 4 or key_pages.shape[:3] != value_pages.shape[:3]:
         raise InputError(
             f"q {tuple(q.shape)}, key_pages {tuple(key_pages.shape)}, value_pages {tuple(value_pages.shape)}: expected "

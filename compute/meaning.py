@@ -35,6 +35,7 @@ import numpy as np
 
 from compute import rope as rotary
 from compute.arrays import FLOATS, Array, Namespace, is_float, namespace
+from compute.checks import required
 from compute.errors import InputError
 from compute.problem import ALL as ALL
 from compute.problem import Part as Part
@@ -66,7 +67,7 @@ def resolve(
     """
     if not isinstance(spec, Spec):
         raise InputError(f"spec is a {type(spec).__name__}: expected a compute.Spec, as Spec(causal='top-left')")
-    xp = namespace(q=q, k=k, v=v)
+    xp = required(q=q, k=k, v=v)
     flat = _check_shapes(q, k, v)
     if flat:
         q, k, v = q[None], k[None], v[None]

@@ -13,7 +13,8 @@ import math
 
 import numpy as np
 
-from compute.arrays import Array, namespace
+from compute.arrays import Array
+from compute.checks import floating, number
 from compute.errors import InputError
 
 
@@ -27,7 +28,9 @@ def merge_states(out1: Array, lse1: Array, out2: Array, lse2: Array, *, base: fl
     >>> round(float(out[0, 0]), 12), round(float(lse[0]), 6)
     (0.8, 1.609438)
     """
-    xp = namespace(out1=out1, lse1=lse1, out2=out2, lse2=lse2)
+    xp = floating(out1=out1, lse1=lse1, out2=out2, lse2=lse2)
+    if number("base", base, "a number above 1") <= 1:
+        raise InputError(f"base is {base}: expected a number above 1, as e or 2")
     if out1.shape != out2.shape or lse1.shape != lse2.shape or out1.shape[:-1] != lse1.shape:
         raise InputError(
             f"out {tuple(out1.shape)} and {tuple(out2.shape)}, lse {tuple(lse1.shape)} and {tuple(lse2.shape)}: "

@@ -11,6 +11,7 @@ import math
 from dataclasses import dataclass
 from typing import Literal
 
+from compute.checks import choice, flag, number, whole
 from compute.errors import InputError
 
 ScaleOn = Literal["scores", "query", "both"]
@@ -73,15 +74,14 @@ def product_unit(products: str) -> float:
     and |r| ≤ c²|a|, c = 2⁻⁸; three of the four products are kept, so that the error is at most
     (c(1 + c))² for a2·b2 plus c²(1 + c²) + c² for the two remainders.
     """
+    choice("products", products, ("exact", "tf32", "bf16x3"))
     if products == "exact":
         return 0.0
     if products == "tf32":
         u = limits("tf32").unit
         return 2 * u + u * u
-    if products == "bf16x3":
-        c = limits("bfloat16").unit
-        return (c + c * c) ** 2 + 2 * c * c + c**4
-    raise InputError(f"products is {products!r}: expected 'exact', 'tf32' or 'bf16x3'")
+    c = limits("bfloat16").unit
+    return (c + c * c) ** 2 + 2 * c * c + c**4
 
 
 def split_tiny(products: str) -> float:
@@ -120,13 +120,16 @@ class _Common:
     exp_flushes: bool = True
 
     def __post_init__(self) -> None:
-        for name in (self.weights, self.accumulate, self.output, self.scale_format or "float32"):
+        for name in (self.weights, self.accumulate, self.output):
             limits(name)
+        if self.scale_format is not None:
+            limits(self.scale_format)
         product_unit(self.products)
-        if not 0 <= self.exp_ulp < 2.0**20:
-            raise InputError(f"exp_ulp is {self.exp_ulp}: expected the error of exp in ulp, at least 0")
-        if self.scale_on not in ("scores", "query", "both"):
-            raise InputError(f"scale_on is {self.scale_on!r}: expected 'scores', 'query' or 'both'")
+        if not 0 <= number("exp_ulp", self.exp_ulp, "the error of exp in ulp, at least 0 and below 2^20") < 2.0**20:
+            raise InputError(f"exp_ulp is {self.exp_ulp}: expected the error of exp in ulp, at least 0 and below 2^20")
+        choice("scale_on", self.scale_on, ("scores", "query", "both"))
+        flag("flush", self.flush)
+        flag("exp_flushes", self.exp_flushes)
 
 
 @dataclass(frozen=True)
@@ -150,10 +153,9 @@ class Flash(_Common):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        if self.block < 1:
-            raise InputError(f"block is {self.block}: expected keys a block, at least 1")
-        if self.sums not in ("any", "blocks"):
-            raise InputError(f"sums is {self.sums!r}: expected 'any' or 'blocks'")
+        whole("block", self.block, 1, "keys a block")
+        choice("sums", self.sums, ("any", "blocks"))
+        flag("base2", self.base2)
 
 
 @dataclass(frozen=True)
@@ -175,8 +177,10 @@ class Eager(_Common):
         super().__post_init__()
         if self.scores is not None:
             limits(self.scores)
-        if self.score_stores not in (1, 2):
+        if whole("score_stores", self.score_stores, 1, "1 or 2") > 2:
             raise InputError(f"score_stores is {self.score_stores}: expected 1 or 2")
+        flag("every_op", self.every_op)
+        flag("shifted", self.shifted)
         if self.every_op and self.scores is None:
             raise InputError("every_op is true and scores is None: name the format that results are stored in")
 

@@ -11,9 +11,10 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass, replace
 from fractions import Fraction
-from numbers import Integral, Rational, Real
+from numbers import Integral
 from typing import Any, Literal
 
+from compute.checks import choice, number, shown, whole
 from compute.errors import InputError
 
 Causal = Literal["none", "top-left", "bottom-right"]
@@ -42,11 +43,13 @@ class Rope:
     dims: int | None = None
 
     def __post_init__(self) -> None:
-        if self.layout not in ("interleaved", "half"):
-            raise InputError(f"rope layout is {self.layout!r}: expected 'interleaved' or 'half'")
-        if not (math.isfinite(self.base) and self.base > 0):
+        choice("rope layout", self.layout, ("interleaved", "half"))
+        if number("rope base", self.base, "a positive number") <= 0:
             raise InputError(f"rope base is {self.base}: expected a positive finite number")
-        if self.dims is not None and (self.dims <= 0 or self.dims % 2):
+        for name in ("q_offset", "k_offset"):
+            if not _whole(getattr(self, name)):
+                raise InputError(f"rope {name} is {shown(getattr(self, name))}: expected a position, a whole number")
+        if self.dims is not None and whole("rope dims", self.dims, 1, "a positive even number") % 2:
             raise InputError(f"rope dims is {self.dims}: expected a positive even number")
 
 
@@ -86,38 +89,37 @@ class Spec:
     def __post_init__(self) -> None:
         if isinstance(self.causal, bool):
             object.__setattr__(self, "causal", "top-left" if self.causal else "none")
-        if self.causal not in ("none", "top-left", "bottom-right"):
-            raise InputError(f"causal is {self.causal!r}: expected 'none', 'top-left' or 'bottom-right'")
+        choice("causal", self.causal, ("none", "top-left", "bottom-right"))
+        if self.rope is not None and not isinstance(self.rope, Rope):
+            raise InputError(f"rope is {shown(self.rope)}: expected a compute.Rope, or None for none")
         self._check_scale()
         self._check_window()
-        if self.softcap is not None and not (math.isfinite(self.softcap) and self.softcap > 0):
+        if self.softcap is not None and number("softcap", self.softcap, "a positive number, or None for no cap") <= 0:
             raise InputError(f"softcap is {self.softcap}: expected a positive finite number, or None for no cap")
-        if self.groups is not None and self.groups < 1:
-            raise InputError(f"groups is {self.groups}: expected query heads a key-value head, at least 1")
-        if self.empty_row not in ("zero", "mean", "nan", "error"):
-            raise InputError(f"empty_row is {self.empty_row!r}: expected 'zero', 'mean', 'nan' or 'error'")
-        if not (math.isfinite(self.lse_base) and self.lse_base > 1):
+        if self.groups is not None:
+            whole("groups", self.groups, 1, "query heads a key-value head")
+        choice("empty_row", self.empty_row, ("zero", "mean", "nan", "error"))
+        if number("lse_base", self.lse_base, "a number above 1, as e or 2") <= 1:
             raise InputError(f"lse_base is {self.lse_base}: expected a finite number above 1, as e or 2")
-        if not _whole(self.past) or self.past < 0:
-            raise InputError(f"past is {self.past!r}: expected a whole number of keys, at least 0")
-        if self.dropout is not None and not 0 <= self.dropout < 1:
+        whole("past", self.past, 0, "keys before the first query")
+        if self.dropout is not None and not 0 <= number("dropout", self.dropout, "a probability") < 1:
             raise InputError(f"dropout is {self.dropout}: expected a probability, at least 0 and below 1")
-        if self.alibi not in ("linear", "distance"):
-            raise InputError(f"alibi is {self.alibi!r}: expected 'linear' or 'distance'")
+        choice("alibi", self.alibi, ("linear", "distance"))
 
     def _check_scale(self) -> None:
         if self.scale is None:
             return
-        if isinstance(self.scale, bool) or not isinstance(self.scale, (Real, Rational)):
-            raise InputError(f"scale is {self.scale!r}: expected a number, a Fraction, or None for 1/sqrt(d_k)")
-        if not math.isfinite(float(self.scale)):
-            raise InputError(f"scale is {self.scale}: expected a finite number")
+        number("scale", self.scale, "a number, a Fraction, or None for 1/sqrt(d_k)")
 
     def _check_window(self) -> None:
         if self.window is None:
             return
-        if len(self.window) != 2 or any(w is not None and (not _whole(w) or w < 0) for w in self.window):
-            raise InputError(f"window is {self.window}: expected (left, right), each at least 0 or None for unlimited")
+        pair = isinstance(self.window, (tuple, list)) and len(self.window) == 2
+        if not pair or any(w is not None and (not _whole(w) or w < 0) for w in self.window):
+            raise InputError(
+                f"window is {shown(self.window)}: expected (left, right), each at least 0 or None for unlimited"
+            )
+        object.__setattr__(self, "window", tuple(self.window))
 
     def with_(self, **changes: Any) -> Spec:
         """A copy with some fields changed."""

@@ -180,6 +180,7 @@ def fake_cupy(monkeypatch):
 
     class ndarray:
         __module__ = "cupy"
+        device = types.SimpleNamespace(id=0)
 
         def __init__(self, array):
             self.array = array
