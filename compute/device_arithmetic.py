@@ -10,12 +10,16 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable
+from dataclasses import replace
 from importlib import import_module
 from typing import Any
+
+import numpy as np
 
 from compute.arrays import Array, Namespace
 from compute.canaries import Arithmetic, require
 from compute.errors import CanaryFailed, DeviceError, NotInstalled
+from compute.kernels.blas import batches, column_blocks
 from compute.table_exp import exp64
 
 EMULATED = 8  # CUBLAS_FP64_EMULATED_FIXEDPOINT_MATH, a bit of cublasMath_t
@@ -46,7 +50,22 @@ def arithmetic(xp: Namespace, exp_ulp: float) -> Arithmetic:
 def ensure(xp: Namespace, exp_ulp: float) -> None:
     """The canaries on the current device, once a process and device. Raises CanaryFailed."""
     refuse_emulation()
-    require((*environment(xp), exp_ulp), lambda: arithmetic(xp, exp_ulp), "device")
+    key = (*environment(xp), exp_ulp)
+    require(key, lambda: arithmetic(xp, exp_ulp), "device")
+    if batches(xp):
+        require((*key, "batch"), lambda: replace(arithmetic(xp, exp_ulp), matmul=_by_blocks(xp)), "device")
+
+
+def _by_blocks(xp: Namespace) -> Callable[..., Any]:
+    """The product that Tier 1 makes of blocks of keys: by halves of the inner axis, in one strided batch."""
+
+    def product(a: Any, b: Any) -> Any:
+        half = a.shape[1] // 2
+        parts = column_blocks(xp, xp.asarray(a), xp.asarray(np.ascontiguousarray(b)).reshape(2, half, -1), 0, 2)
+        assert parts is not None
+        return xp.asnumpy(parts[0] + parts[1])
+
+    return product
 
 
 def refuse_emulation() -> None:

@@ -15,13 +15,17 @@ _NO = 0  # CUBLAS_OP_N
 _ONE, _ZERO = np.array(1.0), np.array(0.0)
 
 
+def batches(xp: Namespace) -> bool:
+    """Whether this library has the binding."""
+    return hasattr(getattr(getattr(xp, "cuda", None), "cublas", None), "dgemmStridedBatched")
+
+
 def column_blocks(xp: Namespace, full: Array, blocks: Array, first: int, last: int) -> Array | None:
     """(last − first, r, c): full[:, j·b : (j+1)·b] @ blocks[j] for first ≤ j < last.
 
     full (r, at least last·b), float64, contiguous rows; blocks (at least last, b, c), float64, contiguous.
     """
-    cublas = getattr(getattr(xp, "cuda", None), "cublas", None)
-    if cublas is None or not hasattr(cublas, "dgemmStridedBatched"):
+    if not batches(xp):
         return None
     (r, width), (_, b, c) = full.shape, blocks.shape
     down, right = full.strides
@@ -30,7 +34,7 @@ def column_blocks(xp: Namespace, full: Array, blocks: Array, first: int, last: i
         return None
     out = xp.empty((last - first, r, c))
     # cuBLAS counts by columns: what it is given are the transposes, outᵀ = blocksᵀ · fullᵀ, without moving anything.
-    cublas.dgemmStridedBatched(
+    xp.cuda.cublas.dgemmStridedBatched(
         xp.cuda.device.get_cublas_handle(), _NO, _NO, c, r, b, _ONE.ctypes.data,
         blocks.data.ptr + 8 * first * b * c, c, b * c,
         full.data.ptr + 8 * first * b, down // 8, b,

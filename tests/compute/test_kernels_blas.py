@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ctypes
 import itertools
 import sys
 from typing import Any
@@ -9,8 +10,10 @@ from typing import Any
 import numpy as np
 import pytest
 
-from compute import tier1
+from compute import canaries, device_arithmetic, tier1
+from compute.errors import CanaryFailed
 from compute.kernels.blas import column_blocks
+from compute.table_exp import exp64
 from tests.compute import fake_cupy
 
 
@@ -81,3 +84,24 @@ def test_tier_1_takes_it(cupy: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     product = tier1.block_product(cupy.asarray(full), cupy.asarray(blocks), 1, 4)
     assert asked == [3]
     np.testing.assert_array_equal(product.inner, tier1.block_product(full, blocks, 1, 4))
+
+
+def test_the_canaries_judge_it_too(cupy: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A batch in float32 beside a right matmul: nothing is certified."""
+    monkeypatch.setattr(device_arithmetic, "exps", lambda: (exp64, None))
+    monkeypatch.setattr(canaries, "_passed", set())
+    device_arithmetic.ensure(cupy, 1.0)
+    true = cupy.cuda.cublas.dgemmStridedBatched
+    asked: list[int] = []
+
+    def rough(*args: Any) -> None:
+        asked.append(args[-1])
+        true(*args)
+        out = np.ctypeslib.as_array((ctypes.c_double * (args[16] * args[17])).from_address(args[14]))
+        out[...] = out.astype(np.float32)
+
+    monkeypatch.setattr(cupy.cuda.cublas, "dgemmStridedBatched", rough)
+    monkeypatch.setattr(canaries, "_passed", set())
+    with pytest.raises(CanaryFailed, match="integer product"):
+        device_arithmetic.ensure(cupy, 1.0)
+    assert set(asked) == {2}
