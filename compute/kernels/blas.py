@@ -17,7 +17,10 @@ _ONE, _ZERO = np.array(1.0), np.array(0.0)
 
 def batches(xp: Namespace) -> bool:
     """Whether this library has the binding."""
-    return hasattr(getattr(getattr(xp, "cuda", None), "cublas", None), "dgemmStridedBatched")
+    try:
+        return hasattr(xp.cuda.cublas, "dgemmStridedBatched")
+    except (AttributeError, ImportError):  # NumPy; CuPy without cuBLAS
+        return False
 
 
 def column_blocks(xp: Namespace, full: Array, blocks: Array, first: int, last: int) -> Array | None:
