@@ -37,7 +37,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from derive import oracle_mixture, oracle_order, oracle_pairs, oracle_self_attention
 from derive.errors import StatementError
-from derive.oracle_points import MAXIMA, check_sizes, mixed, relative_error, rows
+from derive.oracle_points import MAXIMA, check_sizes, mixed, numbers, relative_error, rows
 from derive.oracle_rows import OBSERVABLES
 
 Array = NDArray[np.float64]
@@ -77,12 +77,15 @@ def expect(
 ) -> Expectation:
     """The expectation of an observable (see the module's list) at every point of the broadcast arguments.
 
-    n: number of keys, ≥ 1. sigma: standard deviation of the scores, ≥ 0. d_k: size of the head, > 0. scale: factor
-    on q·k, 1/√d_k when left out. d_model: width of X. correlation: of the two rows' scores, for "overlap" alone.
+    n: number of keys, a whole number from 1 to 1e120. sigma: standard deviation of the scores, ≥ 0. d_k: size of the
+    head, > 0. scale: factor on q·k, 1/√d_k when left out. d_model: width of X. correlation: of the two rows' scores,
+    for "overlap" alone.
     own_key: with d_model, whether the token's own key is among the n (False: exact; True: to order 1/(n d_model), the
     next order being part of the error). Raises StatementError for an unknown observable, an impossible size, or
     arguments that don't name one of the three settings.
     """
+    if not isinstance(observable, str):
+        raise StatementError(f'expected the name of an observable, as "p2", got {observable!r}')
     if observable not in observables():
         near = difflib.get_close_matches(observable, observables(), n=3, cutoff=0.4)
         hint = f"did you mean {' or '.join(near)}?" if near else f"known are {', '.join(observables())}"
@@ -93,17 +96,19 @@ def expect(
         raise StatementError(f"{observable} is a number of one row: correlation belongs to overlap")
     if (sigma is None) == (d_k is None):
         raise StatementError("expected exactly one of sigma (Gaussian scores) and d_k (scores of a random query)")
+    if not isinstance(own_key, (bool, np.bool_)):
+        raise StatementError(f"own_key: expected True or False, got {own_key!r}")
     if sigma is not None:
         if scale is not None or d_model is not None:
             raise StatementError("scale and d_model belong to d_k; with sigma the scores' deviation is already given")
         if observable == "overlap":
             if correlation is None:
                 raise StatementError("overlap is of two rows: give the correlation of their scores, from 0 to 1")
-            return _vectorised(_overlap_point, n, sigma, correlation)
+            return _vectorised(_overlap_point, n=n, sigma=sigma, correlation=correlation)
         if observable in GRADIENTS + WEIGHT_GRADIENTS:
             raise StatementError(f"{observable} depends on d_k: give d_k (and scale) instead of sigma")
-        return _vectorised(lambda n, s: _gaussian_point(observable, n, s), n, sigma)
-    d_k = np.asarray(d_k, dtype=np.float64)
+        return _vectorised(lambda n, s: _gaussian_point(observable, n, s), n=n, sigma=sigma)
+    d_k = numbers(d_k, "d_k")
     if not np.all(np.isfinite(d_k) & (d_k > 0)):
         raise StatementError(f"d_k must be finite and positive, got {d_k}")
     if scale is None:
@@ -111,9 +116,13 @@ def expect(
     if d_model is None and observable in WEIGHT_GRADIENTS:
         raise StatementError(f"{observable} is of self-attention from one X: give d_model")
     if d_model is None:
-        return _vectorised(lambda n, d, s: _finite_d_point(observable, n, d, s), n, d_k, scale)
+        return _vectorised(lambda n, d, s: _finite_d_point(observable, n, d, s), n=n, d_k=d_k, scale=scale)
     return _vectorised(
-        lambda n, d, s, m: oracle_self_attention.point(observable, n, d, s, m, own_key), n, d_k, scale, d_model
+        lambda n, d, s, m: oracle_self_attention.point(observable, n, d, s, m, bool(own_key)),
+        n=n,
+        d_k=d_k,
+        scale=scale,
+        d_model=d_model,
     )
 
 
@@ -133,6 +142,9 @@ def median_jacobian(n: float, sigma: float) -> Median:
     1/(1 + cosh(σ gap_median)): exact for two keys, otherwise good once σ gap_median is about 3 or more. The bounds hold
     always (claims saturation.median_lower and median_upper), and ‖J‖_F ≤ 1/√2. Raises StatementError for n < 2.
     """
+    if numbers(n, "n").ndim or numbers(sigma, "sigma").ndim:
+        raise StatementError("the median Jacobian is of one point: expected two numbers, got an array")
+    n, sigma = float(n), float(sigma)
     check_sizes(n)
     if n < 2 or not (math.isfinite(sigma) and sigma >= 0):
         raise StatementError(f"the median Jacobian needs n ≥ 2 and a finite sigma ≥ 0, got n = {n}, sigma = {sigma}")
@@ -143,8 +155,14 @@ def median_jacobian(n: float, sigma: float) -> Median:
     return Median(value, math.exp(-gap) / n**2, min(math.sqrt(0.5), 2 * (n - 1) * math.exp(-gap)), False)
 
 
-def _vectorised(function: Any, *arguments: ArrayLike) -> Expectation:
-    arrays = np.broadcast_arrays(*(np.asarray(a, dtype=np.float64) for a in arguments))
+def _vectorised(function: Any, **given: ArrayLike) -> Expectation:
+    """function at every point of the broadcast arguments, in their order."""
+    arrays = [numbers(value, name) for name, value in given.items()]
+    try:
+        arrays = list(np.broadcast_arrays(*arrays))
+    except ValueError:
+        shapes = ", ".join(f"{name} {array.shape}" for name, array in zip(given, arrays, strict=True))
+        raise StatementError(f"the arguments don't broadcast to one shape: {shapes}") from None
     values, errors = np.empty(arrays[0].shape), np.empty(arrays[0].shape)
     for where in np.ndindex(arrays[0].shape):
         values[where], errors[where] = function(*(float(a[where]) for a in arrays))

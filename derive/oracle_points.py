@@ -22,14 +22,35 @@ from derive.oracle_rows import NEED_MOMENTS, OBSERVABLES, sum_alpha
 Array = NDArray[np.float64]
 Combine = Callable[[Array, float], Any]
 
+MOST_KEYS = 1e120
 MAXIMA = ("maximum", "one_minus_maximum")
 _ROUNDING = 1e-14  # relative: sums of a few hundred positive terms, each accurate to a few units of rounding
 
 
+def numbers(value: Any, what: str) -> Array:
+    """A number, or an array of numbers, as float64. Raises StatementError for text, truth values, and what is none."""
+    try:
+        given = np.asarray(value)
+        text_or_truth = given.dtype.kind in "USb" or any(
+            x is None or isinstance(x, (str, bytes, bool)) for x in given.flat
+        )
+        found = None if text_or_truth or given.dtype.kind == "c" else given.astype(np.float64)
+    except (TypeError, ValueError):
+        found = None
+    if found is None:
+        shown = repr(value) if isinstance(value, (str, bytes, bool, complex)) or value is None else str(value)
+        raise StatementError(f"{what}: expected a number or an array of numbers, got {shown}")
+    return found
+
+
 def check_sizes(n: float, **positive: float) -> None:
-    """Raises StatementError unless n ≥ 1 and the others are finite and > 0."""
+    """Raises StatementError unless n is a whole number from 1 to 1e120, and the others are finite and > 0."""
     if not (math.isfinite(n) and n >= 1):
         raise StatementError(f"n is the number of keys and must be at least 1, got {n}")
+    if n != math.floor(n):
+        raise StatementError(f"n is the number of keys: expected a whole number, as {math.floor(n)}, got {n}")
+    if n > MOST_KEYS:
+        raise StatementError(f"n is at most {MOST_KEYS:g} here, got {n:g}: beyond, use the laws for large n")
     for name, value in positive.items():
         if not (math.isfinite(value) and value > 0):
             raise StatementError(f"{name} must be finite and positive, got {value}")

@@ -3,6 +3,7 @@
 import itertools
 import math
 from collections.abc import Callable
+from typing import Any
 
 import numpy as np
 import pytest
@@ -241,6 +242,16 @@ def test_a_mixture_that_does_not_converge_says_so() -> None:
     assert abs(value[0, 0] - want) <= error[0, 0]
 
 
+def test_whole_numbers_of_any_kind_are_numbers_of_keys() -> None:
+    import sympy
+
+    want = float(expect("p2", 8, sigma=1.0).value)
+    for n in (8.0, np.int32(8), np.float32(8), sympy.Integer(8), np.array(8)):
+        assert float(expect("p2", n, sigma=sympy.Integer(1)).value) == want
+    assert float(expect("p2", 2**70, sigma=1.0).value) > 0
+    assert float(expect("sum_alpha", 1e120, sigma=3.0).value) == pytest.approx(1, rel=1e-11)
+
+
 def test_broadcasting_and_default_scale() -> None:
     grid = expect("p2", np.array([[2], [8]]), sigma=np.array([0.5, 1.0, 2.0]))
     assert grid.value.shape == grid.error.shape == (2, 3)
@@ -293,8 +304,16 @@ def test_median_of_the_jacobian() -> None:
         many = median_jacobian(n, sigma)
         assert not many.exact
         assert many.lower <= many.value <= many.upper
-    with pytest.raises(StatementError, match="n ≥ 2"):
-        median_jacobian(1, 1.0)
+    bad: list[tuple[Any, Any, str]] = [
+        (1, 1.0, "n ≥ 2"),
+        (2.5, 1.0, "whole number"),
+        ("8", 1.0, "n: expected a number"),
+        (8, "1", "sigma: expected a number"),
+        ([8, 9], 1.0, "expected two numbers, got an array"),
+    ]
+    for n, sigma, words in bad:
+        with pytest.raises(StatementError, match=words):
+            median_jacobian(n, sigma)
 
 
 def test_where_leaving_out_the_scale_makes_the_mean_square_jacobian_smaller() -> None:
@@ -324,7 +343,7 @@ def test_order_statistics() -> None:
     assert order.gap_median(2) == pytest.approx(0.6744897501960817 * math.sqrt(2), rel=1e-12)
 
 
-REFUSED: list[tuple[str, dict[str, float], str]] = [
+REFUSED: list[tuple[Any, dict[str, Any], str]] = [
     ("p5", {"n": 8, "sigma": 1.0}, "did you mean"),
     ("p2", {"n": 8}, "exactly one of sigma"),
     ("p2", {"n": 8, "sigma": 1.0, "d_k": 4}, "exactly one of sigma"),
@@ -341,6 +360,28 @@ REFUSED: list[tuple[str, dict[str, float], str]] = [
     ("overlap", {"n": 8, "d_k": 4, "correlation": 0.5}, "Gaussian scores"),
     ("overlap", {"n": 8, "sigma": 1.0, "correlation": 1.5}, "correlation"),
     ("p2", {"n": 8, "sigma": 1.0, "correlation": 0.5}, "belongs to overlap"),
+    ("p2", {"n": 1.5, "sigma": 1.0}, "whole number, as 1, got 1.5"),
+    ("p2", {"n": 8.5, "d_k": 4}, "whole number, as 8, got 8.5"),
+    ("p2", {"n": 8.5, "d_k": 4, "d_model": 16}, "whole number, as 8, got 8.5"),
+    ("overlap", {"n": 2.5, "sigma": 1.0, "correlation": 0.5}, "whole number, as 2"),
+    ("p2", {"n": [8, 2.5], "sigma": 1.0}, "whole number, as 2"),
+    ("p2", {"n": math.nan, "sigma": 1.0}, "at least 1, got nan"),
+    ("p2", {"n": 1e300, "sigma": 1.0}, "at most 1e\\+120"),
+    ("p2", {"n": "8", "sigma": 1.0}, "n: expected a number or an array of numbers, got '8'"),
+    ("p2", {"n": [8, "9"], "sigma": 1.0}, "n: expected a number"),
+    ("p2", {"n": True, "sigma": 1.0}, "n: expected a number .* got True"),
+    ("p2", {"n": None, "sigma": 1.0}, "n: expected a number .* got None"),
+    ("p2", {"n": {}, "sigma": 1.0}, "n: expected a number"),
+    ("p2", {"n": 8, "sigma": "1"}, "sigma: expected a number .* got '1'"),
+    ("p2", {"n": 8, "sigma": 1j}, "sigma: expected a number"),
+    ("p2", {"n": 8, "d_k": "a"}, "d_k: expected a number"),
+    ("p2", {"n": 8, "d_k": 4, "scale": "x"}, "scale: expected a number"),
+    ("p2", {"n": 8, "d_k": 4, "d_model": True}, "d_model: expected a number"),
+    ("overlap", {"n": 8, "sigma": 1.0, "correlation": "a"}, "correlation: expected a number"),
+    ("p2", {"n": [2, 3], "sigma": [1, 2, 3]}, r"n \(2,\), sigma \(3,\)"),
+    ("p2", {"n": 8, "d_k": 4, "d_model": 16, "own_key": "no"}, "True or False, got 'no'"),
+    (5, {"n": 8, "sigma": 1.0}, "the name of an observable"),
+    (None, {"n": 8, "sigma": 1.0}, "the name of an observable"),
 ]
 
 
