@@ -190,6 +190,7 @@ def fake_cupy(monkeypatch):
 
     module = types.ModuleType("cupy")
     module.ndarray = ndarray
+    module.cuda = types.SimpleNamespace(Device=lambda: types.SimpleNamespace(id=0))
     monkeypatch.setitem(sys.modules, "cupy", module)
     return module
 
