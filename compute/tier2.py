@@ -151,7 +151,7 @@ def _weights(
     l1 = xp.where(dead, 1.0, l1)
     size1 = xp.sqrt(sum_up(row_dot(w[0], w[0]), m + 2)) * (1 + 4 * U)
     size2 = xp.sqrt(sum_up(row_dot(w[1], w[1]), m + 2) + 2 * m * ETA) * (1 + 4 * U)
-    sum_error = path(v) * size2 * math.sqrt(m + 1) + 8 * U * U * (l1 + l2)
+    sum_error = path(v) * (size2 * math.sqrt(m + 1) + abs(sink2)) + 8 * U * U * (l1 + l2)
     lh, ll = two_sum(l1, l2)
     least = (lh - abs(ll) - sum_error) * (1 - 4 * U)
     edelta = exp_up(s.error)

@@ -188,7 +188,7 @@ class _Sums:
         q = xp.ldexp(head.q[at], k.exponent + (self.unit[at] - self.unit_scale)[:, None])
         p, pe = two_product(q, mid)
         own = 8 * U * abs(low) + 4 * U * U * abs(mid)
-        self.scale_parts.append(self._added(p, pe + q * low, abs(q) * (rad + own) + 8 * ETA))
+        self.scale_parts.append(self._added(p, pe + q * low, abs(q) * (rad + own) + 8 * ETA * (1 + abs(mid))))
         # (F1) the scale itself
         high, tail = self.scale
         p, pe = two_product(mid, high)
