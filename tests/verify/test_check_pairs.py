@@ -1,8 +1,11 @@
 """Faults that show only where two features meet: found by the covering design, and told as such."""
 
+from typing import Any
+
 import numpy as np
 import pytest
 
+import tests.verify.faulty_gradients as gradients
 import verify
 from tests.verify.faulty_pairs import PAIRS, ROTARY, every, rotary
 from verify.checking.combinations import FEATURES, combinations, graded, possible
@@ -62,3 +65,18 @@ def test_every_pair_of_features_is_met_on_and_off() -> None:
             (a, b, x, y) for a in asked for b in asked if a != b for x in (True, False) for y in (True, False)
         }
         assert all(session.setting.fits(c.call) and seen_keys(c.call).any(-1).all() for c in seen)
+
+
+def test_a_gradient_that_is_wrong_only_where_two_features_meet() -> None:
+    """The softcap's slope is left out of the gradients under causal; the forward pass is right."""
+
+    def backward(q: Any, k: Any, v: Any, g: Any, **more: Any) -> Any:
+        right = gradients.scaled_backward(q, k, v, g, **more)
+        if more.get("causal") and more.get("softcap") is not None:
+            return right | {"q": right["q"] * q.dtype.type(1.25)}
+        return right
+
+    result = verify.check(gradients.scaled_forward, backward=backward, dtype="float32", quick=True)
+    assert {f.rule for f in result.findings} == {"values"}, result.text()
+    assert all({"causal", "softcap", "grad"} <= f.features for f in result.findings)
+    assert any("together: " in f.case for f in result.findings)
