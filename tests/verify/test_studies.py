@@ -359,3 +359,56 @@ def test_every_observable_that_a_claim_names_can_be_measured() -> None:
     assert named
     # An observable of rows, or an estimator of the Monte Carlo engine.
     assert {name for name in named if name not in OBSERVABLES and not hasattr(sampling, str(name))} == set()
+
+
+# -- options of verify.study ------------------------------------------------------------------------------------------
+
+BAD_OPTIONS: list[tuple[Any, dict[str, Any], str]] = [
+    ("variance", {"foo": 1}, "no option 'foo': it takes d_k, components"),
+    ("variance", {"d_q": (4,)}, "did you mean d_k"),
+    ("saturation", {"lengths": (1,)}, "no option 'lengths'"),
+    ("variance", {"d_k": 16}, r"d_k: expected several whole numbers, got 16; write d_k=\(4, 16, 64\)"),
+    ("variance", {"d_k": "4:8"}, "got '4:8'"),
+    ("variance", {"d_k": (4.5,)}, "each of d_k: expected a whole number of at least 1, got 4.5"),
+    ("variance", {"d_k": (0,)}, "at least 1, got 0"),
+    ("variance", {"d_k": ("4",)}, "got '4'"),
+    ("variance", {"d_k": ()}, "got none"),
+    ("variance", {"d_k": None}, "got None"),
+    ("variance", {"q_mean": "a"}, "q_mean: expected a finite number, got 'a'"),
+    ("variance", {"q_mean": float("nan")}, "q_mean: expected a finite number"),
+    ("variance", {"q_sd": 0}, "q_sd: expected a number from"),
+    ("variance", {"precision": 0}, "precision: expected a number from 1e-05 to 0.5, got 0"),
+    ("variance", {"precision": "x"}, "precision: expected a number"),
+    ("variance", {"block": 2.5}, "block: expected a whole number"),
+    ("variance", {"seed": -1}, "seed: expected a whole number of at least 0, got -1"),
+    ("variance", {"seed": "a"}, "seed: .* got 'a'"),
+    ("variance", {"seed": 1.5}, "seed: .* got 1.5"),
+    ("variance", {"seed": True}, "seed: .* got True"),
+    ("variance", {"progress": "x"}, "progress: expected a function"),
+    ("saturation", {"n": 2.5}, "n: expected a whole number"),
+    ("saturation", {"rows": "x"}, "rows: expected a whole number"),
+    ("path", {"lengths": 4}, "lengths: expected several whole numbers"),
+    ("path", {"width": 2.5}, "width: expected a whole number"),
+    ("path", {"gain": float("inf")}, "gain: expected a number"),
+    ("path", {"products": "a"}, "products: expected a whole number"),
+    ("weights", {"model": 5}, "model: expected the path of a safetensors file, got 5"),
+    ("weights", {"model": "nowhere.safetensors"}, "nowhere.safetensors"),
+    ("weights", {"heads": "a"}, "heads: expected a whole number"),
+    ("weights", {"kv_heads": 0}, "kv_heads: expected a whole number"),
+    (5, {}, "unknown study 5"),
+    (None, {}, "unknown study None"),
+]
+
+
+@pytest.mark.parametrize("case", range(len(BAD_OPTIONS)))
+def test_options_that_a_study_cannot_take_are_usage_errors(case: int) -> None:
+    name, options, words = BAD_OPTIONS[case]
+    with pytest.raises(UsageError, match=words):
+        verify.study(name, **options)
+
+
+def test_options_that_it_can_take_are_taken(tmp_path: Path) -> None:
+    found = verify.study("variance", d_k=np.array([4, 8]), precision=np.float64(0.05), block=16, seed=np.int64(3))
+    assert [p.factors["d_k"] for p in found.points[:2]] == [4, 8]
+    place = tiny.write(tmp_path, tiny.bert(), tiny.BERT_CONFIG)
+    assert verify.study("weights", model=str(place)).outcome == "agrees"

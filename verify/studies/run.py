@@ -10,6 +10,7 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 from verify.errors import UsageError
+from verify.studies.options import checked
 
 if TYPE_CHECKING:
     from verify.studies.study import StudyResult
@@ -26,12 +27,12 @@ def study(name: str, **options: Any) -> StudyResult:
     """Run a study and return its `StudyResult` (points, tests, tables, outcome, to_json()).
 
     name: one of "variance", "saturation", "path", "weights"; options are those of `verify.studies.<name>.study_<name>`.
-    Raises UsageError for an unknown name, and what the study raises.
+    Raises UsageError for an unknown name or option and for values of the wrong kind, and what the study raises.
     """
-    if name not in STUDIES:
-        near = difflib.get_close_matches(name, STUDIES, n=1)
+    if not isinstance(name, str) or name not in STUDIES:
+        near = difflib.get_close_matches(str(name), STUDIES, n=1)
         hint = f"; did you mean {near[0]}?" if near else ""
         raise UsageError(f"unknown study {name!r}: expected one of {', '.join(STUDIES)}{hint}")
-    module = importlib.import_module(f"verify.studies.{name}")
-    result: StudyResult = getattr(module, f"study_{name}")(**options)
+    function = getattr(importlib.import_module(f"verify.studies.{name}"), f"study_{name}")
+    result: StudyResult = function(**checked(name, function, options))
     return result
