@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import ctypes
 import operator
+import time
 import types
 from typing import Any
 
@@ -214,7 +215,7 @@ def module() -> types.ModuleType:
         cublas=types.SimpleNamespace(dgemmStridedBatched=dgemm_strided_batched),
         device=types.SimpleNamespace(get_cublas_handle=lambda: "handle"),
     )  # type: ignore[attr-defined]
-    for name in ("float32", "float64", "int64"):
+    for name in ("float32", "float64", "int64", "uint8", "nan", "inf"):
         setattr(cupy, name, getattr(np, name))
     cupy.asarray = lambda x, dtype=None: ndarray(np.asarray(x.inner if isinstance(x, ndarray) else x, dtype=dtype))  # type: ignore[attr-defined]
     cupy.asnumpy = lambda x: x.inner  # type: ignore[attr-defined]
@@ -282,3 +283,48 @@ class Kernels:
             kernel(grid, block, [a.inner if isinstance(a, ndarray) else a for a in args], shared_mem=shared_mem)
 
         return launch
+
+
+def with_events(cupy: types.ModuleType) -> types.ModuleType:
+    """What a device check asks of CuPy besides: events, kernels' attributes, memory, the device's facts."""
+
+    class Event:
+        def record(self) -> None:
+            self.at = time.perf_counter()
+
+        def synchronize(self) -> None:
+            assert hasattr(self, "at"), "an event that was never recorded"
+
+    facts = {"multiProcessorCount": 1, "totalGlobalMem": 1 << 30}
+    properties = cupy.cuda.runtime.getDeviceProperties
+    cupy.cuda.runtime.getDeviceProperties = lambda number: properties(number) | facts
+    cupy.cuda.Event = Event
+    cupy.cuda.get_elapsed_time = lambda a, b: (b.at - a.at) * 1e3
+    cupy.cuda.get_current_stream = lambda: types.SimpleNamespace(synchronize=lambda: None)
+    cupy.cuda.driver = types.SimpleNamespace(
+        funcGetAttribute=lambda attribute, pointer: {4: 32, 3: 0}[attribute],
+        funcSetAttribute=lambda pointer, attribute, value: {8: None}[attribute],
+    )
+    cupy.get_default_memory_pool = lambda: types.SimpleNamespace(free_all_blocks=lambda: None)  # type: ignore[attr-defined]
+    return cupy
+
+
+def emulated_module(code: str, defines: Any) -> Any:
+    """What compute.kernels.loader.Device loads, run by the emulator on the stand-in's arrays."""
+    from compute.kernels.emulator import EmulatedModule
+
+    module = EmulatedModule(code, defines)
+
+    class Function:
+        ptr = 1
+
+        def __init__(self, name: str) -> None:
+            self.kernel = module.get_function(name)
+
+        def __call__(self, grid: Any, block: Any, args: Any, shared_mem: int = 0) -> None:
+            assert type(grid) is type(block) is type(args) is tuple
+            assert not any(isinstance(a, np.ndarray) for a in args), "a device can't read the host's memory"
+            assert all(isinstance(a, (ndarray, np.generic)) for a in args), "a number has a size of its own"
+            self.kernel(grid, block, [a.inner if isinstance(a, ndarray) else a for a in args], shared_mem=shared_mem)
+
+    return types.SimpleNamespace(get_function=Function)

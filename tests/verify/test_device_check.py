@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -11,9 +12,11 @@ import jsonschema
 import numpy as np
 import pytest
 
+from compute import canaries
 from compute.errors import NotInstalled
-from compute.kernels import sources
+from compute.kernels import loader, sources
 from compute.kernels.emulator import compiler
+from tests.compute import fake_cupy
 from verify import errors, jsonout
 from verify.cli import main
 from verify.commands import bench
@@ -39,6 +42,31 @@ def test_the_whole_check_on_the_emulator(tmp_path: Path, capsys: pytest.CaptureF
     formats = {(r["family"], r["format"]) for r in document["rows"] if r["section"] == "correctness"}
     assert formats == {(f.name, fmt) for f in sources.FAMILIES.values() if f.is_attention for fmt in f.formats}
     assert "0 failures" in capsys.readouterr().out
+
+
+def test_what_only_a_device_reaches(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The whole check as on a device, on a stand-in for CuPy: events, attributes, facts, our kernels by name."""
+    cupy = fake_cupy.with_events(fake_cupy.module())
+    monkeypatch.setitem(sys.modules, "cupy", cupy)
+    monkeypatch.setitem(sys.modules, "torch", None)
+    monkeypatch.setattr(canaries, "_passed", set())
+    monkeypatch.setattr(loader.Device, "_load", lambda self, code, defines: fake_cupy.emulated_module(code, defines))
+    loader._on.cache_clear()
+    out = tmp_path / "record.json"
+    assert main(["bench", "--device", "cuda", "--tiny", "--json", str(out)]) == errors.AGREES, capsys.readouterr().err
+    loader._on.cache_clear()
+    document = json.loads(out.read_text())
+    jsonschema.validate(document, jsonout.schema("bench-1"))
+    assert document["failed"] == []
+    assert document["facts"]["compute_capability"] == [9, 0]
+    assert {r["algorithm"] for r in document["rows"] if r["section"] == "public calls"} >= {"kernel", "online"}
+    built = [r for r in document["rows"] if r["section"] == "build"]
+    assert all(r["registers"] == 32 and r["local_bytes"] == 0 for r in built)
+    costs = [r for r in document["rows"] if "bar" in r]
+    assert {r["within"] for r in costs} <= {True, False}
+    assert len(costs) == 3
 
 
 @pytest.mark.parametrize(
