@@ -144,6 +144,35 @@ def test_last_digits_of_computed_numbers_move_no_byte_of_the_derivations(monkeyp
     assert set(moved) == set(functions)  # every one was called, and shaken
 
 
+@pytest.mark.parametrize("name", sorted(p.name for p in REPORTS.glob("*.md")))
+def test_github_shows_every_formula_picture_and_link(name: str) -> None:
+    """Markdown eats a backslash before punctuation, GitHub refuses some macros, and reads `<a` as a tag."""
+    text = (REPORTS / name).read_text(encoding="utf-8")
+    code = re.sub(r"```.*?```|`[^`\n]*`", "", text, flags=re.S)
+    formulas = re.findall(r"\$\$\n(.*?)\n\$\$", code, flags=re.S)
+    inline = re.findall(r"(?<!\$)\$([^$\n]+)\$(?!\$)", code)
+    for formula in formulas + inline:
+        assert not re.findall(r"\\[^a-zA-Z\s]|\\operatorname|\\mbox|\*|<[a-zA-Z/!]", formula), formula[:200]
+        assert formula.count("{") == formula.count("}"), formula[:200]
+        assert formula.count(r"\left") == formula.count(r"\right"), formula[:200]
+        assert "\n\n" not in formula
+    assert all(not f.startswith(" ") and not f.endswith(" ") for f in inline)
+    # Every displayed formula stands alone between blank lines.
+    assert len(re.findall(r"(?:^|\n\n)\$\$\n.*?\n\$\$(?=\n\n|\n*$)", code, flags=re.S)) == len(formulas)
+    for alt in re.findall(r"!\[([^\]]*)\]\(", text):
+        assert len(alt) > 15, (name, alt)
+
+
+def test_what_github_would_not_show_is_rewritten_or_refused() -> None:
+    from verify.reporting.github import safe
+
+    assert safe(r"\{a\} \, b \! c") == r"\lbrace a\rbrace  \thinspace  b  c"
+    assert safe(r"x_{i} < y \le z'") == r"x_{i} < y \le z'"
+    for bad in (r"\mbox{a}", r"a<b", r"x^*", r"\_", r"a $ b", r"\def\x{y}", r"\operatorname*{min}"):
+        with pytest.raises(ValueError, match="GitHub would not show"):
+            safe(bad)
+
+
 # -- comparing pages ----------------------------------------------------------------------------------------------
 
 
@@ -469,6 +498,14 @@ def test_pages_of_studies_have_the_same_numbers_formulas_and_pictures_in_both_la
         assert set(re.findall(r"\]\((\w+\.\w+(?:\.md)?)", japanese)) <= {
             "derivation.ja.md", "scaling.ja.md", "saturation.ja.md", *re.findall(r"\w+\.svg", japanese),
         }  # fmt: skip
+
+
+def test_every_reason_on_the_japanese_page_is_said_in_japanese() -> None:
+    english, japanese = ((REPORTS / f"correctness{e}").read_text(encoding="utf-8") for e in (".md", ".ja.md"))
+    lines = [re.findall(r"^- [^:]*: (.*) \((`.*)\)$", text, flags=re.M) for text in (english, japanese)]
+    assert len(lines[0]) == len(lines[1]) > 20
+    assert sorted(ids for _, ids in lines[0]) == sorted(ids for _, ids in lines[1])
+    assert all(any(ord(c) > 0x3000 for c in reason) for reason, _ in lines[1])
 
 
 def test_texts_have_the_same_fields_in_both_languages() -> None:

@@ -10,8 +10,9 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Any
 
-from verify.reporting.formulas import block, condition, matrix_form, statement
-from verify.reporting.words import Language, say
+from verify.reporting.formulas import block, condition, latex, matrix_form, statement
+from verify.reporting.github import safe
+from verify.reporting.words import Language, condition_words, reason, say
 
 if TYPE_CHECKING:
     from derive.catalogue import Claim
@@ -51,13 +52,17 @@ def markdown(claim: Claim, verdict: Verdict, language: Language = "en") -> str:
     if matrix := matrix_form(claim):
         parts.append(f"{say('In matrix form the right side is', language)}\n\n{matrix}")
     if claim.assumptions:
-        told = (f"- {condition(a)}" for a in claim.assumptions)
+        told = (f"- {_condition(a, language)}" for a in claim.assumptions)
         parts.append("\n".join([say("Conditions:", language), "", *told]))
     parts.append(_steps(claim, language))
     if note := claim.note.get(language):
         parts.append(note)
     parts.append(say("Source: {}", language, claim.source))
     return "\n\n".join(parts)
+
+
+def _condition(one: Any, language: Language) -> str:
+    return f"`{condition_words(one, language)}`" if isinstance(one, str) else condition(one)
 
 
 def _steps(claim: Claim, language: Language) -> str:
@@ -98,16 +103,34 @@ def page(proved: Proved, language: Language = "en") -> str:
     for family, members in families.items():
         parts.append(f"## {family}")
         parts += [markdown(claim, verdict, language) for claim, verdict in members]
-    parts += [f"## {say('Rules', language)}", _rules(proved)]
+    if letters := _symbols([c for c, _ in proved], language):
+        parts += [f"## {say('Symbols', language)}", say("symbols", language), letters]
+    parts += [f"## {say('Rules', language)}", _rules(proved, language)]
     parts += [f"## {say('References', language)}", references([c for c, _ in proved])]
     return "\n\n".join(parts) + "\n"
 
 
-def _rules(proved: Proved) -> str:
+def _symbols(claims: Iterable[Claim], language: Language) -> str:
+    """What the nodes of moments and rows mean, each kind once, by the first example of it; "" where there are none."""
+    import sympy
+
+    from verify.reporting.symbols import explained
+
+    found: dict[str, tuple[Any, str]] = {}
+    for claim in claims:
+        for one, meaning in explained(claim, language):
+            if not isinstance(one, sympy.Symbol):
+                found.setdefault(type(one).__name__, (one, meaning))
+    return "\n".join(f"- ${safe(latex(one))}$: {meaning}" for one, meaning in found.values())
+
+
+def _rules(proved: Proved, language: Language) -> str:
     from derive.rules import rules
 
     known = rules()
     used = sorted({s.rule for c, _ in proved for s in c.steps})
+    if language == "ja":
+        return "\n".join(f"- `{name}`: {reason(name, language)}" for name in used)
     return "\n".join(f"- `{name}`: {(known[name].__doc__ or '').strip().splitlines()[0]}" for name in used)
 
 

@@ -8,6 +8,8 @@ from __future__ import annotations
 
 from typing import Any
 
+from verify.reporting.github import safe
+
 _LATEX = {"=": "=", "<=": r"\le", "<": "<", "limit": r"\sim", "rank": r"\text{ has rank at most }"}
 _WORDS = {"=": "=", "<=": "≤", "<": "<", "limit": "~", "rank": "has rank at most"}
 
@@ -51,7 +53,7 @@ def statement(lhs: Any, name: str, rhs: Any) -> str:
 
 def block(lhs: Any, name: str, rhs: Any) -> str:
     """A displayed formula lhs REL rhs for GitHub."""
-    return f"$$\n{latex(lhs)} {relation(lhs, name)} {latex(rhs)}\n$$"
+    return f"$$\n{safe(f'{latex(lhs)} {relation(lhs, name)} {latex(rhs)}')}\n$$"
 
 
 def condition(one: Any) -> str:
@@ -62,7 +64,7 @@ def condition(one: Any) -> str:
         return f"every entry of `{one.array}` is 0 or 1"
     form = condition_latex(one)
     # Words may hold underscores and stars that Markdown would read as emphasis.
-    return f"`{one}`" if form is None else f"${form}$"
+    return f"`{one}`" if form is None else f"${safe(form)}$"
 
 
 def condition_latex(one: Any) -> str | None:
@@ -96,7 +98,7 @@ def _condition(one: Any, show: Any, at_most: str, at_least: str, differs: str) -
 def matrix_form(claim: Any) -> str | None:
     """The right side in matrix form as a displayed formula for GitHub, or None where it has none."""
     form = matrix_latex(claim)
-    return None if form is None else f"$$\n{form}\n$$"
+    return None if form is None else f"$$\n{safe(form)}\n$$"
 
 
 def matrix_latex(claim: Any) -> str | None:

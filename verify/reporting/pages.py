@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 from verify.reporting import markdown
 from verify.reporting.formulas import block
-from verify.reporting.words import Language, known, say
+from verify.reporting.words import Language, known, say, skipped_for
 from verify.studies.study import Cell, StudyResult
 
 if TYPE_CHECKING:
@@ -64,7 +64,8 @@ def _reasons(checks: Sequence[CrossCheck], language: Language) -> str:
     for check in checks:
         for name, part in check.parts.items():
             if part.status == "skipped":
-                grouped.setdefault(f"{say(_PARTS[name], language)}: {part.detail}", []).append(f"`{check.claim}`")
+                told = f"{say(_PARTS[name], language)}: {skipped_for(part.detail, language)}"
+                grouped.setdefault(told, []).append(f"`{check.claim}`")
     return "\n".join(f"- {reason} ({', '.join(ids)})" for reason, ids in sorted(grouped.items()))
 
 

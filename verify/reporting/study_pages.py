@@ -39,7 +39,7 @@ def weights(result: StudyResult, image: str | None, language: Language = "en") -
     parts = [
         f"# {say('Real weights', language)}",
         say("weights", language),
-        "$$\n\\frac{1}{n}\\sum_i \\mathrm{Var}_j\\, S_{ij} = s^2\\, \\mathrm{tr}(M_q \\Sigma_k)\n$$",
+        "$$\n\\frac{1}{n}\\sum_i \\mathrm{Var}_j S_{ij} = s^2 \\mathrm{tr}(M_q \\Sigma_k)\n$$",
         say("weights identity", language),
         f"## {known(result.title, language)}",
         markdown.study(result, image=image, shows=WEIGHTS_SHOWS, language=language),

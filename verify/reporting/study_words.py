@@ -132,6 +132,14 @@ TEXTS: dict[str, tuple[str, str]] = {
         "このプロジェクトが検証の対象とする Transformer の解説の内容を、項目ごとに示す。中央の列はそれを述べる命題(判"
         "定は導出のページにある)、右の列は測定のあるページ。",
     ),
+    "symbols": (
+        "Throughout: i, j count tokens from 0, c and e components; α is a row of softmax weights, p_r = Σ α^r, "
+        "J = diag(α) − ααᵀ its Jacobian, H its entropy, Z the sum of exponentials, s the scale; δ with two indices is "
+        "Kronecker's. Sizes, laws and definitions stand with each claim. By an example of each:",
+        "全体を通じて、i、j は 0 から数えたトークン、c と e は成分の番号。α は 1 行の softmax の重み、p_r = Σ α^r、"
+        "J = diag(α) − ααᵀ はそのヤコビ行列、H はエントロピー、Z は指数の和、s はスケール。添字が 2 つの δ はクロネッカ"
+        "ーのデルタ。サイズ、分布、定義は各命題に書かれている。以下、記号ごとに例を 1 つ示す。",
+    ),
     "reading verdicts": (
         "A verdict is one of, from weakest to strongest: `Refuted` (with a witness), `Unknown`, `Assumed`, `Numeric` "
         "(at stated points, within a stated bound), `ExactAtSizes`, `Proved` (all sizes). A study *agrees* when no "
@@ -290,3 +298,20 @@ PHRASES: dict[str, str] = {
     "masks: causal, window, padding": "マスク:因果、窓、パディング",
     "the gradients of all of it": "以上すべての勾配",
 }
+
+# Why a comparison did not apply: pattern of the English -> Japanese with the pattern's groups.
+REASONS: tuple[tuple[str, str], ...] = (
+    (r"compute has no call for this quantity", "`compute` にこの量を計算する関数がない"),
+    (r"(.+) has no value at numbers here", r"\1 はここでは数値を持たない"),
+    (r"(.+) has no law of single entries", r"\1:成分ごとの分布がない"),
+    (r"a statement of kind '(.+)' is not about values at numbers", r"種類 \1 の命題は数値での値を述べない"),
+    (r"a cumulant above the fourth", "4 次を超えるキュムラント"),
+    (r"a power of a negative number", "負の数の累乗"),
+    (r"no operation tree: (.+) has no operation", r"演算木がない:\1 に当たる演算がない"),
+    (r"no operation tree: a definition by recursion", "演算木がない:再帰による定義"),
+    (
+        r"no operation tree: an axis of (.+) is (.+): the axes of an input are plain sizes",
+        r"演算木がない:\1 の軸が \2(入力の軸は単独のサイズに限る)",
+    ),
+    (r"no operation tree: the output index (.+) needs (InRange.+)", r"演算木がない:出力の添字 \1 には \2 が要る"),
+)

@@ -6,9 +6,10 @@ Does not: translate what claims say: they carry their own titles and notes.
 
 from __future__ import annotations
 
+import re
 from typing import Literal
 
-from verify.reporting.study_words import PHRASES, TEXTS
+from verify.reporting.study_words import PHRASES, REASONS, TEXTS
 from verify.studies.study import Phrase
 
 Language = Literal["en", "ja"]
@@ -184,6 +185,15 @@ def condition_words(condition: str, language: Language) -> str:
 
         return CONDITIONS.get(condition, condition)
     return condition
+
+
+def skipped_for(detail: str, language: Language) -> str:
+    """Why a comparison did not apply; a reason without a translation is said as it stands."""
+    if language == "ja":
+        for pattern, japanese in REASONS:
+            if found := re.fullmatch(pattern, detail):
+                return found.expand(japanese)
+    return detail
 
 
 def known(phrase: str, language: Language) -> str:
