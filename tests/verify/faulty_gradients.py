@@ -265,8 +265,15 @@ for _name in ("of scaled scores", "without the softcap's slope", "of the first h
     _with_scale(_name)
 for _name in ("not rotated back", "rotated on", "keys rotated back from 0", "queries only"):
     _with_rope(_name)
+# In 16 bits the last rounding hides most orders of float32 sums.
 FAULTS.append(
     Fault(
-        "backward in an order by chance", 78, ("determinism",), plain_forward, "deterministic=yes", ALL, tiled_backward
+        "backward in an order by chance",
+        78,
+        ("determinism",),
+        plain_forward,
+        "deterministic=yes",
+        ("float32",),
+        tiled_backward,
     )
 )

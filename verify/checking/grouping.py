@@ -40,7 +40,8 @@ def symptom(finding: Finding) -> tuple[Hashable, ...]:
         return "raises", finding.message
     if finding.rule == "non-finite":
         return "NaN or inf", "grad" in finding.features
-    return ("wrong values" if finding.index else finding.rule), "grad" in finding.features
+    wrong = finding.rule == "values" or bool(finding.index)
+    return ("wrong values" if wrong else finding.rule), "grad" in finding.features
 
 
 def grouped(findings: Sequence[Finding]) -> list[list[Finding]]:

@@ -81,7 +81,7 @@ ORDER = ("mask", "causal", "window", "softcap", "sink", "ALiBi", "RoPE", "scale"
 
 
 def _smaller(call: Call) -> Iterator[Call]:
-    b, h, h_kv, n, m, _, d_v = call.shape
+    b, h, h_kv, n, m, d, d_v = call.shape
     group = h // max(h_kv, 1)
     if b > 1:
         for i in range(min(b, 3)):
@@ -104,6 +104,9 @@ def _smaller(call: Call) -> Iterator[Call]:
     if d_v > 1:
         for c in (0, d_v - 1):
             yield call.with_(v=call.v[..., c : c + 1])
+    if d > 1 and call.spec.rope is None:
+        for width in (1, d // 2):
+            yield call.with_(q=call.q[..., :width], k=call.k[..., :width])
 
 
 def _take(call: Call, axis: int, mine: list[int] | None, keys: list[int] | None) -> Call:
