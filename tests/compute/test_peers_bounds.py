@@ -81,6 +81,24 @@ def test_the_search_drives_its_float16_kernel() -> None:
     assert found.gain > 20
 
 
+def test_the_search_drives_its_float16_gradients() -> None:
+    """dK thousands of times worse than at random, and within the bound of what its kernel declares all the same."""
+    import torch
+
+    def kernel(q, k, v, go):
+        arrays = [torch.from_numpy(np.asarray(x, F32)).half()[None, None].requires_grad_(True) for x in (q, k, v)]
+        with torch.nn.attention.sdpa_kernel(torch.nn.attention.SDPBackend.FLASH_ATTENTION):
+            out = torch.nn.functional.scaled_dot_product_attention(*arrays)
+        grad = torch.from_numpy(np.asarray(go, F32)).half()[None, None]
+        return torch.autograd.grad(out, arrays, grad)[1][0, 0].double().numpy()
+
+    alg = Flash(weights="fp16", output="fp16", exp_ulp=64.0)
+    found = worst_inputs(kernel, None, "fp16", (256, 256, 32, 32), 3.0, target="dk", algorithm=alg)
+    assert found.gain > 1000
+    assert found.shares is not None
+    assert found.shares.max() <= 1
+
+
 def findings():
     import importlib.util
     from pathlib import Path
