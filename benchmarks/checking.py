@@ -291,7 +291,8 @@ def null_draws(fraction: float, dtype: str) -> list[str]:
             ])  # fmt: skip
             lines.append(f"| {name} | {mode} | {alarm_limit(beyond)} |")
             pooled[mode] = np.concatenate([pooled[mode], beyond]) if mode in pooled else beyond
-    lines += [f"| **all of {dtype}** | {mode} | {alarm_limit(beyond)} |" for mode, beyond in pooled.items()]
+    for mode, beyond in pooled.items():
+        lines.append(f"| **all of {dtype}** | {mode} | {alarm_limit(beyond)} |")
     return lines
 
 
