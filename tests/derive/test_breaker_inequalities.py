@@ -155,7 +155,7 @@ def test_student_needs_degrees_of_freedom(dof: int) -> None:
 
 @pytest.mark.parametrize("correlation", [3, -2, sympy.I])
 def test_a_correlation_lies_between_its_bounds(correlation: Any) -> None:
-    with pytest.raises(InputError, match="from -1 to 1|finite and real"):
+    with pytest.raises(InputError, match=r"from -1 to 1|finite and real"):
         moments.correlated(("q", "k"), n, correlation=correlation)
 
 
