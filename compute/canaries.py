@@ -60,18 +60,22 @@ def _integers(a: Arithmetic) -> str | None:
 def _wide(a: Arithmetic) -> str | None:
     n, m, k = 64 * a.size, 48 * a.size, 96
     x, y = np.zeros((n, k)), np.zeros((k, m))
+    # a row and a column whose entries meet crosswise; the second pair is out of reach of 160 bits
     x[0, :2], y[:2, 0] = (1.0, 2.0**-60), (2.0**-70, 1.0)
+    x[1, :2], y[:2, 1] = (1.0, 2.0**-170), (2.0**-175, 1.0)
     rng = np.random.default_rng(21)
 
     def numbers(shape: tuple[int, int]) -> np.ndarray[Any, Any]:
         return np.ldexp(rng.integers(1, 2**26, shape).astype(np.float64), rng.integers(-60, 60, shape) - 26)
 
-    x[1:], y[:, 1:] = numbers((n - 1, k)), numbers((k, m - 1))
+    x[2:], y[:, 2:] = numbers((n - 2, k)), numbers((k, m - 2))
     got = a.matmul(x, y)
     if got[0, 0] != 2.0**-60 + 2.0**-70:
         return f"(1, 2^-60)·(2^-70, 1) is {float(got[0, 0]).hex()}, expected 2^-60 + 2^-70"
-    for i in range(1, n, 7 * a.size):
-        for j in range(1, m, 5 * a.size):
+    if got[1, 1] != 2.0**-170 + 2.0**-175:
+        return f"(1, 2^-170)·(2^-175, 1) is {float(got[1, 1]).hex()}, expected 2^-170 + 2^-175"
+    for i in range(2, n, 7 * a.size):
+        for j in range(2, m, 5 * a.size):
             products = (x[i] * y[:, j]).tolist()  # exact: 26 bits each
             exact, size = math.fsum(products), math.fsum(map(abs, products))
             if not abs(float(got[i, j]) - exact) <= (len(products) + 1) * U * size:
@@ -137,7 +141,7 @@ def _exp(a: Arithmetic) -> str | None:
 CANARIES = (
     Canary("integer product", "float32 or TF32 products", _integers),
     Canary("wide-range product", "fixed-point emulation of float64", _wide),
-    Canary("scaled product", "emulation with one exponent a row", _columns),
+    Canary("scaled product", "fixed-point emulation with an exponent shared by rows", _columns),
     Canary("subnormal product", "flush to zero in any BLAS thread", _subnormal),
     Canary("rounding", "rounding other than to nearest", _nearest),
     Canary("exp(0)", "an exp whose value at 0 is not 1", _one),

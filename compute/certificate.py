@@ -143,7 +143,7 @@ def certify(
     >>> int(undecided.sum()), bool(c.output.rad.max() < 1e-14)
     (0, True)
     """
-    _check(tier, target, exp)
+    _check(spec, tier, target, exp)
     xp = namespace(q=q, k=k, v=v)
     with device_errors(xp, "certify fewer queries a call (rows stand alone; dk and dv add up), or on the host"):
         arrays = {"mask": mask, "bias": bias, "sink": sink, "alibi_slopes": alibi_slopes, "key_lengths": key_lengths}
@@ -161,12 +161,16 @@ def certify(
         return _assemble(heads, parts, grad is not None, bias, sink, tier, target, exp, count)
 
 
-def _check(tier: str, target: Any, exp: str) -> None:
-    if tier not in _TIERS:
+def _check(spec: Any, tier: Any, target: Any, exp: Any) -> None:
+    if spec is not None and not isinstance(spec, Spec):
+        raise InputError(
+            f"spec is a {type(spec).__name__}: expected a compute.Spec, as Spec(causal='top-left'), or None"
+        )
+    if not isinstance(tier, str) or tier not in _TIERS:
         raise InputError(f"tier is {tier!r}: expected one of {', '.join(_TIERS)}")
-    if exp not in ("library", "table"):
+    if not isinstance(exp, str) or exp not in ("library", "table"):
         raise InputError(f"exp is {exp!r}: expected 'library' or 'table'")
-    known = target is None or target in ("f32", "f64")
+    known = target is None or (isinstance(target, str) and target in ("f32", "f64"))
     if not known and not (isinstance(target, float) and 0 < target < 1):
         raise InputError(f"target is {target!r}: expected 'f32', 'f64', or a relative radius between 0 and 1")
 

@@ -100,7 +100,8 @@ def test_shared_exponents_that_only_the_scaled_product_sees(left: int | None, ri
 
 def test_exponents_of_rows_and_columns_are_the_wide_products_to_see() -> None:
     # a row that differs from others by a power of two is exact under an exponent of its own
-    assert names(Arithmetic(matmul=aligned(1, 0, 64))) == {"wide-range product"}
+    for bits in (64, 100, 150):
+        assert names(Arithmetic(matmul=aligned(1, 0, bits))) == {"wide-range product"}
 
 
 def test_a_failed_canary_refuses(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -67,7 +67,8 @@ def run(args: argparse.Namespace) -> int:
     if not quiet:
         print(certificate.text())
     body: dict[str, Any] = {"certificate": certificate.to_json()}
-    code = errors.DIFFERS if certificate.undecided else errors.AGREES
+    missed = certificate.undecided + certificate.undecided_gradients
+    code = errors.DIFFERS if missed else errors.AGREES
     if result is not None:
         verdict, lines = _judge(arrays, spec, certificate, result, args)
         body["result"] = verdict
