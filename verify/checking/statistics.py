@@ -202,12 +202,12 @@ def _first_of_each(findings: list[Finding]) -> list[Finding]:
 
 
 def judged(sample: Sample, probability: float) -> list[Figure]:
-    """RMS and bias by t-tests over rows, row RMS by chi-square, the maximum by Student's tail.
+    """RMS and bias by t-tests over rows, row RMS by Fisher's F, the maximum by Student's tail.
 
     Rows of an output are independent given the keys, so that a mean over rows is one of independent terms. A row's
     errors Σ_j ξ_j u_j, u_j of random direction over d channels, have d / (1 + d/terms) degrees of freedom (by matching
     two moments; Satterthwaite 1946). The variance of an entry is known as well as that of a mean over its terms, hence
-    Student's tail, of 2·terms + 4 degrees. probability: at which each threshold stands.
+    Student's tail, and F for a row, of 2·terms + 4 degrees. probability: at which each threshold stands.
     """
     from scipy import special  # scipy.stats takes a second to load
 
@@ -219,7 +219,7 @@ def judged(sample: Sample, probability: float) -> list[Figure]:
     rms = math.sqrt(float(squares.mean()))
     rms_limit = math.sqrt(MARGIN_RMS**2 + t * spread)
     dof = channels / (1 + channels / sample.terms)
-    limits = np.sqrt(special.chdtri(dof, probability / rows) / dof)
+    limits = np.sqrt(special.fdtri(dof, 2 * sample.terms + 4, 1 - probability / rows))
     worst = int((np.sqrt(squares) / limits).argmax())
     row_limit = MARGIN_RMS * float(limits[worst]) * max(1.0, rms)
     most = np.abs(s).max(1)
