@@ -60,7 +60,9 @@ def oracle_grid(step: Step) -> Verdict:
         left, right = numeric(step.lhs, point), numeric(step.rhs, point)
         size = max(abs(left), abs(right), 1e-300)
         used = abs(left - right) / (EXACT * size) if step.relation == "=" else (left - right) / (_ORACLE * size)
-        if not math.isfinite(used) or used > 1:
+        if not math.isfinite(used):
+            return Verdict.unknown(f"a side is not a finite number at {_words(point)}", point=dict(point))
+        if used > 1:
             return Verdict.refuted(f"the statement fails at {_words(point)}", point=dict(point), lhs=left, rhs=right)
         if used > worst:
             worst, where = used, point
@@ -81,7 +83,9 @@ def grid_of_limit(step: Step, grid: Any) -> Verdict:
         found, allowed = law_error(exact_side(step.lhs), step.rhs, error, point)
         if not 0 < allowed < 1:
             return Verdict.unknown(f"the stated error is {allowed:.3g} at {_words(point)}: it says nothing there")
-        if not abs(found) <= allowed + _ORACLE:
+        if not math.isfinite(found):
+            return Verdict.unknown(f"a side is not a finite number at {_words(point)}", point=dict(point))
+        if abs(found) > allowed + _ORACLE:
             return Verdict.refuted(
                 f"the law is off by {found:+.3g} at {_words(point)}, stated is {allowed:.3g}",
                 point=dict(point),

@@ -380,3 +380,12 @@ def test_false_evidence_for_a_true_statement_refutes_nothing() -> None:
     assert check_step(same).kind is not Kind.REFUTED
     both = Step(t**2 - s**2, 0 * s, "equals-for-equals", data={"old": t, "new": s})
     assert check_step(both).kind is Kind.REFUTED  # the statement itself is false, with a witness
+
+
+def test_a_number_beyond_a_float_refutes_nothing() -> None:
+    x = sympy.Symbol("x", positive=True)
+    for relation in ("=", "<="):
+        step = Step(10 ** (400 * x), 10 ** (400 * x), "oracle-grid", relation, data={"grid": [{"x": 1.0}]})
+        assert check_step(step).kind is Kind.UNKNOWN
+    law = Step(10 ** (400 * x), 10 ** (400 * x), "oracle-grid", "limit", data={"grid": [{"x": 1.0}], "error": x / 2})
+    assert check_step(law).kind is Kind.UNKNOWN
