@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 import compute
-from compute import canaries, certificate, climb
+from compute import canaries, climb
 from compute.certificate import certify
 from compute.errors import CanaryFailed, InputError
 from compute.spec import Rope, Spec
