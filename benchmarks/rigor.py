@@ -23,7 +23,7 @@ sys.path.insert(0, str(Path(__file__).parent.parent))
 from compute import slices
 from compute.bounds import Eager, Flash, tolerance
 from compute.certificate import certify
-from compute.tier1 import Settings
+from compute.tier1_operands import Settings
 from tests.compute import lowprec
 from tests.compute.cases import shares
 from tests.compute.families import FAMILIES, opposite_case, shapes, wild_case

@@ -19,8 +19,9 @@ from compute.enclosure import Enclosure
 from compute.heads import F64, Head, Mask
 from compute.outward import largest
 from compute.table_exp import exp64
-from compute.tier1 import Forward, Settings, device_settings, forward
+from compute.tier1 import Forward, forward
 from compute.tier1_backward import backward
+from compute.tier1_operands import Settings, device_settings
 from compute.tier2 import tight
 from compute.tier2_backward import TightGradients, tight_backward
 

@@ -14,9 +14,11 @@ from typing import Any
 import numpy as np
 
 from compute.arrays import Namespace
+from compute.block_sums import block_product
 from compute.heads import F64, Head
 from compute.outward import ETA, FLOOR, UP, U, blocked, growth, largest, norm_up, row_dot, sum_up
-from compute.tier1 import Error, Forward, Prepared, Settings, Tile, block_product, forward_and
+from compute.tier1 import Error, Forward, Tile, forward_and
+from compute.tier1_operands import Prepared, Settings
 
 
 @dataclass

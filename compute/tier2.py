@@ -16,11 +16,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from compute.arrays import Array, Namespace
+from compute.block_sums import block_product, tree
 from compute.heads import F64, Head, Mask
 from compute.outward import ETA, FLOOR, UP, U, exp_up, expm1_up, row_dot, sum_up
 from compute.slices import Columns, Pair, quotient
 from compute.table_exp import EPS, LOW, Work, exp64, exp_pair, two_sum
-from compute.tier1 import block_product, tree
 from compute.tier2_scores import CAPS, Scores, exp_all, prepare, tile
 
 TILE = 64

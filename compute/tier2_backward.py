@@ -15,12 +15,12 @@ import numpy as np
 
 from compute.arb import Balls
 from compute.arrays import Namespace
+from compute.block_sums import block_product, tree
 from compute.heads import F64, Head
 from compute.outward import ETA, FLOOR, UP, U, largest, sum_up
 from compute.row_sums import RowSums
 from compute.slices import Columns, bits_of, pair_tree, quotient
 from compute.table_exp import two_product, two_sum
-from compute.tier1 import block_product, tree
 from compute.tier2 import Tight, Weights, path, tight_and, tile_size
 from compute.tier2_products import Products, Shifted, Sliced
 from compute.tier2_scores import Scores, scale_pair

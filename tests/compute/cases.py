@@ -9,8 +9,8 @@ import numpy as np
 
 from compute.heads import Head, split
 from compute.spec import Spec
-from compute.tier1 import Settings
 from compute.tier1_backward import backward
+from compute.tier1_operands import Settings
 from compute.tier2_backward import tight_backward
 from tests.compute.families import Case, keep_of
 from tests.compute.truth import excess, truth

@@ -11,12 +11,13 @@ import pytest
 
 import compute
 from compute import Spec, canaries, climb, device_arithmetic, outward, tier1, tier1_backward, tier2, tier2_products
+from compute import tier1_operands as operands
 from compute.arrays import widened
 from compute.enclosure import Enclosure
 from compute.errors import CanaryFailed, InputError
 from compute.heads import split
 from compute.table_exp import exp64
-from compute.tier1 import Settings
+from compute.tier1_operands import Settings
 from tests.compute import fake_cupy
 from tests.compute.battery import battery
 
@@ -38,16 +39,16 @@ def like_a_device(monkeypatch: pytest.MonkeyPatch) -> None:
     """The host with the settings and the order of sums of the stand-in, so that bits can be compared."""
     for module in (outward, tier1, tier1_backward, tier2, tier2_products):
         monkeypatch.setattr(module, "row_dot", lambda x, y: (x * y).sum(axis=1))
-    monkeypatch.setattr(tier1.Prepared, "absolute", _absolute)
-    monkeypatch.setattr(tier1, "U32", tier1.U)
+    monkeypatch.setattr(operands.Prepared, "absolute", _absolute)
+    monkeypatch.setattr(tier1, "U32", outward.U)
     monkeypatch.setattr(
-        climb, "_settings", lambda head, exp, refine: tier1.device_settings(Settings(1.0, exp64, refine), head.m)
+        climb, "_settings", lambda head, exp, refine: operands.device_settings(Settings(1.0, exp64, refine), head.m)
     )
 
 
 @property  # type: ignore[misc]
-def _absolute(self: tier1.Prepared) -> Any:
-    scale = tier1.column_scale(self.weighted)
+def _absolute(self: operands.Prepared) -> Any:
+    scale = outward.column_scale(self.weighted)
     return self.pad(self.weighted * scale), scale
 
 
@@ -221,7 +222,7 @@ def test_the_fused_shift_is_used_where_there_is_one(cupy: Any, monkeypatch: pyte
 
 
 def test_tiles_of_a_device_are_bounded() -> None:
-    s = tier1.device_settings(Settings(), 1 << 20)
-    assert s.tile >= tier1.TILE
-    assert s.tile * (1 << 20) <= max(tier1.DEVICE_CELLS, tier1.TILE << 20)
-    assert replace(s, block=tier1.BLOCK, tile=tier1.TILE) == Settings()
+    s = operands.device_settings(Settings(), 1 << 20)
+    assert s.tile >= operands.TILE
+    assert s.tile * (1 << 20) <= max(operands.DEVICE_CELLS, operands.TILE << 20)
+    assert replace(s, block=operands.BLOCK, tile=operands.TILE) == Settings()

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from compute import canaries, device_arithmetic, tier1
+from compute import block_sums, canaries, device_arithmetic
 from compute.errors import CanaryFailed
 from compute.kernels.blas import column_blocks
 from compute.table_exp import exp64
@@ -72,7 +72,7 @@ def test_without_the_binding(cupy: Any) -> None:
     assert column_blocks(np, full, blocks, 0, 3) is None
     del cupy.cuda.cublas
     assert column_blocks(cupy, cupy.asarray(full), cupy.asarray(blocks), 0, 3) is None
-    product = tier1.block_product(cupy.asarray(full), cupy.asarray(blocks), 0, 3)
+    product = block_sums.block_product(cupy.asarray(full), cupy.asarray(blocks), 0, 3)
     np.testing.assert_allclose(product.inner, full @ blocks.reshape(12, 2), rtol=0, atol=1e-13)
 
 
@@ -81,9 +81,9 @@ def test_tier_1_takes_it(cupy: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     asked = []
     true = cupy.cuda.cublas.dgemmStridedBatched
     monkeypatch.setattr(cupy.cuda.cublas, "dgemmStridedBatched", lambda *a: asked.append(a[-1]) or true(*a))
-    product = tier1.block_product(cupy.asarray(full), cupy.asarray(blocks), 1, 4)
+    product = block_sums.block_product(cupy.asarray(full), cupy.asarray(blocks), 1, 4)
     assert asked == [3]
-    np.testing.assert_array_equal(product.inner, tier1.block_product(full, blocks, 1, 4))
+    np.testing.assert_array_equal(product.inner, block_sums.block_product(full, blocks, 1, 4))
 
 
 def test_the_canaries_judge_it_too(cupy: Any, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -12,8 +12,9 @@ import pytest
 
 import compute.tier1
 from compute.outward import U, blocked, exp_up, expm1_up, norm_up, up32
-from compute.tier1 import Settings, forward
+from compute.tier1 import forward
 from compute.tier1_backward import backward
+from compute.tier1_operands import Settings
 from tests.compute.cases import exact_of, head_of, shares
 from tests.compute.families import FAMILIES, Case, shapes, wild_case
 from tests.compute.truth import excess
@@ -235,7 +236,7 @@ def test_labels_of_text_and_code_are_the_same() -> None:
     home = Path(compute.tier1.__file__).parent
     text = (home / "enclosure.md").read_text(encoding="utf-8")
     tier2 = ("tier2", "tier2_scores", "tier2_backward", "tier2_products", "slices", "row_sums")
-    names = ("tier1", "tier1_backward", *tier2, "table_exp", "outward", "enclosure")
+    names = ("tier1", "tier1_operands", "tier1_backward", *tier2, "table_exp", "outward", "enclosure")
     code = "".join((home / f"{name}.py").read_text(encoding="utf-8") for name in names)
     found = set(re.findall(r"\(([A-Z]\d+)\)|term\(\"([A-Z]\d+)\"", code))
     in_code = {a or b for a, b in found}

@@ -17,8 +17,8 @@ import pytest
 from compute import row_sums, slices, tier2_backward, tier2_products
 from compute.heads import split
 from compute.spec import Spec
-from compute.tier1 import Settings
 from compute.tier1_backward import backward
+from compute.tier1_operands import Settings
 from tests.compute.cases import exact_of, head_of, shares
 from tests.compute.families import FAMILIES, Case, opposite_case, shapes, wild_case
 from tests.compute.truth import excess

@@ -20,7 +20,7 @@ from compute.heads import split
 from compute.kernels import bridge
 from compute.kernels.emulator import compiler
 from compute.table_exp import exp64
-from compute.tier1 import BLOCK, DEVICE_BLOCK, Prepared, Settings
+from compute.tier1_operands import BLOCK, DEVICE_BLOCK, Prepared, Settings
 from tests.compute import fake_cupy
 from verify.device import arb_cases, certified
 from verify.device.arb_cases import Exact, Met, cases, values
