@@ -160,11 +160,9 @@ def write(section: str, part: str, lines: list[str]) -> None:
     where = ""
     for line in PAGE.read_text(encoding="utf-8").splitlines() if PAGE.exists() else []:
         if line.startswith("## "):
-            where = line[3:]
+            where, at = line[3:], []
         elif line.startswith("### ") and where in held:
             at = held[where].setdefault(line[4:], [])
-        elif line.startswith(("## ", "# ")) or where not in held:
-            at = []
         else:
             at.append(line)
     held[section][part] = lines
