@@ -30,7 +30,7 @@ def available() -> bool:
 @contextmanager
 def _precision(prec: int) -> Iterator[Any]:
     if not available():
-        raise NotInstalled("python-flint is needed for ball arithmetic: pip install 'attnproof[certify]'")
+        raise NotInstalled("python-flint is needed for ball arithmetic: pip install -e '.[certify]'")
     import flint
 
     old = flint.ctx.prec

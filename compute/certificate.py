@@ -27,6 +27,7 @@ from compute.meaning import same_library
 from compute.outward import largest
 from compute.spec import Spec
 
+_LONG: dict[str, Target] = {"float32": "f32", "fp32": "f32", "float64": "f64", "fp64": "f64"}
 _TIERS = ("auto", "norm", "abs", "tight", "arb")
 
 
@@ -53,6 +54,12 @@ class Certificate:
     target: Target
     versions: dict[str, str] = field(default_factory=dict)
     undecided_gradients: int = 0
+
+    def __repr__(self) -> str:
+        """One line; `text()` is the certificate for people."""
+        widths = (f"{name} within {w['relative']:.2g}" for name, w in self.widths().items())
+        missed = f"; {self.undecided + self.undecided_gradients} entries miss {self.target}" if self.target else ""
+        return f"Certificate({', '.join(widths)} of the largest entry{missed})"
 
     def enclosures(self) -> dict[str, Enclosure]:
         """The enclosures that were asked for, by name."""
@@ -143,6 +150,7 @@ def certify(
     >>> int(undecided.sum()), bool(c.output.rad.max() < 1e-14)
     (0, True)
     """
+    target = _LONG.get(target, target) if isinstance(target, str) else target
     _check(spec, tier, target, exp)
     xp = namespace(q=q, k=k, v=v)
     with device_errors(xp, "certify fewer queries a call (rows stand alone; dk and dv add up), or on the host"):

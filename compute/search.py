@@ -97,7 +97,7 @@ def worst_inputs(
     """Search for inputs on which a kernel errs most.
 
     kernel(q, k, v) takes float64 arrays (n, d), (m, d), (m, d_v) that hold numbers of the input format, and gives the
-    output (n, d_v); where target is "dq", "dk" or "dv", kernel(q, k, v, grad_output) gives that gradient, in the shape
+    output (n, d_v), or the same behind two axes of 1 (batch, head), if it refuses the first; where target is "dq", "dk" or "dv", kernel(q, k, v, grad_output) gives that gradient, in the shape
     of q, k or v. spec: scale, softcap and, for the output, a causal corner that leaves each row its first key
     (windows, rotations, dropout and groups are not searched). formats: name of the input format. shape: (n, m, d,
     d_v). budget: seconds. algorithm: the declared one, for the guide and the shares; None: both guides are tried, and
@@ -168,17 +168,39 @@ def _shape(shape: object) -> tuple[int, int, int, int]:
     return n, m, d, d_v
 
 
-@dataclass(frozen=True)
+@dataclass
 class _Run:
-    """The kernel, and float64 attention good enough to compare candidates by."""
+    """The kernel, and float64 attention good enough to compare candidates by.
+
+    batched: whether it is given (1, 1, …) arrays; found out at the first call.
+    """
 
     kernel: Kernel
     spec: Spec
     target: Target
+    batched: bool | None = None
+
+    def _call(self, inputs: Inputs) -> Any:
+        given = inputs if self.target != "output" else inputs[:3]
+        if self.batched is None:
+            try:
+                result = self.kernel(*(x.copy() for x in given))
+            except Exception as error:
+                try:
+                    self.kernel(*(x[None, None].copy() for x in given))
+                except Exception:
+                    raise error from None  # what it says of the shape that is documented
+                self.batched = True
+            else:
+                self.batched = False
+                return result
+        if not self.batched:
+            return self.kernel(*(x.copy() for x in given))
+        result = self.kernel(*(x[None, None].copy() for x in given))
+        return result[0, 0] if getattr(result, "ndim", 0) == 4 else result
 
     def __call__(self, inputs: Inputs) -> F64:
-        given = inputs if self.target != "output" else inputs[:3]
-        result = self.kernel(*(x.copy() for x in given))
+        result = self._call(inputs)
         try:
             got = np.asarray(result, dtype=np.float64)
         except (TypeError, ValueError) as error:

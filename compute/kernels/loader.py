@@ -100,7 +100,7 @@ class Device:
                 raise
             raise DeviceError(
                 f"{self.name}'s driver refused a kernel compiled for {arch}: {error}. Expected a driver at least as "
-                "new as the NVRTC that compiled it: update the driver, or pip install 'attnproof[cuda12]'"
+                "new as the NVRTC that compiled it: update the driver, or pip install -e '.[cuda12]'"
             ) from error
         return module
 
@@ -156,7 +156,7 @@ def compile_cubin(code: str, defines: tuple[str, ...], arch: str) -> Cubin:
 
 
 def _cupy() -> Any:
-    mend = "pip install 'attnproof[cuda13]' (or cuda12)"
+    mend = "pip install -e '.[cuda13]' (or cuda12)"
     try:
         import cupy
     except ModuleNotFoundError as error:

@@ -36,7 +36,7 @@ def _binding() -> _Binding:
         except (ImportError, RuntimeError) as error:  # RuntimeError: the library itself is not found
             missing.append(f"{name}: {error}")
     raise NotInstalled(
-        "compiling CUDA kernels needs NVRTC, by CuPy or cuda-bindings: pip install 'attnproof[cuda13]' (or cuda12). "
+        "compiling CUDA kernels needs NVRTC, by CuPy or cuda-bindings: pip install -e '.[cuda13]' (or cuda12). "
         + "; ".join(missing)
     )
 

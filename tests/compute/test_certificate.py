@@ -272,3 +272,15 @@ def test_many_blocks_and_tiles_agree_with_attention_and_between_tiers(spec: Spec
         assert (np.abs(tight.output.mid - got.output.mid) <= tight.output.rad + got.output.rad).all()
         seen = ~np.isneginf(got.lse.mid)
         assert (np.abs(tight.lse.mid - got.lse.mid)[seen] <= (tight.lse.rad + got.lse.rad)[seen]).all()
+
+
+def test_names_of_formats_and_a_short_repr() -> None:
+    x = np.eye(3)
+    for long, short in (("float32", "f32"), ("fp32", "f32"), ("float64", "f64"), ("fp64", "f64")):
+        assert certify(x, x, x, target=long).target == short  # type: ignore[arg-type]
+    shown = repr(certify(x, x, x, target="f32"))
+    assert shown.startswith("Certificate(output within ")
+    assert "0 entries miss f32" in shown
+    assert len(shown) < 200
+    with pytest.raises(InputError, match="target"):
+        certify(x, x, x, target="half")  # type: ignore[arg-type]

@@ -173,3 +173,21 @@ def test_arguments_are_checked(change: dict[str, Any]) -> None:
 def test_a_kernel_of_another_shape_is_refused() -> None:
     with pytest.raises(InputError, match="kernel gave shape"):
         worst_inputs(lambda q, k, v: np.zeros((3, 3)), None, "fp16", (1, 4, 2, 1), 0.2)
+
+
+def test_a_kernel_of_batched_arrays_is_met_as_it_is() -> None:
+    def batched(q, k, v):
+        b, h, n, d = q.shape
+        assert (b, h) == (1, 1)
+        return half(q[0, 0], k[0, 0], v[0, 0])[None, None]
+
+    alg = Flash(weights="fp16", output="fp16", block=64, sums="blocks")
+    found = [worst_inputs(f, shape=(2, 64, 16, 1), budget=0.5, algorithm=alg) for f in (half, batched)]
+    assert [w.output.shape for w in found] == [(2, 1), (2, 1)]
+    assert all(w.error > 0 for w in found)
+
+    def broken(q, k, v):
+        raise ValueError(f"q has {q.ndim} axes")
+
+    with pytest.raises(ValueError, match="q has 2 axes"):
+        worst_inputs(broken, shape=(1, 8, 4, 1), budget=0.2)

@@ -126,7 +126,7 @@ def test_without_a_device_the_answer_is_3(capsys: pytest.CaptureFixture[str]) ->
         import cupy
     except ImportError:
         assert main(["bench"]) == errors.NOT_INSTALLED
-        assert "pip install 'attnproof[cuda13]'" in capsys.readouterr().err
+        assert "pip install -e '.[cuda13]'" in capsys.readouterr().err
         return
     if not cupy.is_available():
         assert main(["bench"]) == errors.NOT_INSTALLED

@@ -16,7 +16,7 @@ import numpy as np
 from verify.checking.calls import Array, Memory, dtype_of, lay_out
 from verify.errors import MissingError
 
-INSTALL = {"torch": "pip install torch", "jax": "pip install jax", "cupy": "pip install 'attnproof[cuda12]'"}
+INSTALL = {"torch": "pip install torch", "jax": "pip install jax", "cupy": "pip install -e '.[cuda13]' (or cuda12)"}
 _SAME_BITS = {"bfloat16": np.int16, "float8_e4m3fn": np.uint8, "float8_e5m2": np.uint8}
 
 

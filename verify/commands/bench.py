@@ -25,6 +25,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
+    from compute.errors import DeviceError, NotInstalled
     from verify.device.machine import Machine
     from verify.device.record import Record
     from verify.device.sections import SECTIONS
@@ -33,7 +34,11 @@ def run(args: argparse.Namespace) -> int:
     unknown = sorted(set(args.only or ()) - set(names))
     if unknown:
         raise errors.UsageError(f"no section {', '.join(unknown)}; sections are {', '.join(names)}")
-    machine = Machine(args.device)
+    try:
+        machine = Machine(args.device)
+    except (DeviceError, NotInstalled) as error:
+        hint = "" if args.device == "emulator" else "; --device emulator --tiny runs the same without a GPU"
+        raise type(error)(f"{error}{hint}") from error
     record = Record(
         args.device, args.tiny, args.budget, args.json, lambda text: print(text, file=sys.stderr, flush=True)
     )
@@ -47,10 +52,12 @@ def run(args: argparse.Namespace) -> int:
         jsonout.emit(record.document(), "-")
     checked = [row for row in record.rows if "ok" in row]
     right = sum(row["ok"] for row in checked)
-    summary = f"{right} of {len(checked)} checks passed, {len(record.failed)} failures"
+    passed = f"{right} of {len(checked)} checks passed" if checked else "these sections check nothing"
+    summary = f"{passed}, {len(record.failed)} failures"
     print(f"{summary}, {sum(record.seconds.values()):.1f} s", file=sys.stderr if args.json == "-" else sys.stdout)
     for failure in record.failed:
         print(f"failed: {failure}", file=sys.stderr)
     if not args.tiny and machine.cuda is False:
         print("The emulator's times say nothing about a GPU.", file=sys.stderr)
-    return errors.DIFFERS if record.failed or not checked else errors.AGREES
+    measured_only = bool(args.only) and bool(record.rows)
+    return errors.DIFFERS if record.failed or not (checked or measured_only) else errors.AGREES

@@ -81,7 +81,7 @@ def run(args: argparse.Namespace) -> int:
 
 
 def _target(text: str | None) -> Any:
-    if text is None or text in ("f32", "f64"):
+    if text is None or text in ("f32", "f64", "float32", "float64", "fp32", "fp64"):
         return text
     try:
         return float(text)
