@@ -97,11 +97,11 @@ def worst_inputs(
     """Search for inputs on which a kernel errs most.
 
     kernel(q, k, v) takes float64 arrays (n, d), (m, d), (m, d_v) that hold numbers of the input format, and gives the
-    output (n, d_v), or the same behind two axes of 1 (batch, head), if it refuses the first; where target is "dq", "dk" or "dv", kernel(q, k, v, grad_output) gives that gradient, in the shape
-    of q, k or v. spec: scale, softcap and, for the output, a causal corner that leaves each row its first key
-    (windows, rotations, dropout and groups are not searched). formats: name of the input format. shape: (n, m, d,
-    d_v). budget: seconds. algorithm: the declared one, for the guide and the shares; None: both guides are tried, and
-    the kernel decides. seed: of the random numbers.
+    output (n, d_v), or, if it refuses these, the same behind two axes of 1 (batch, head); where target is "dq", "dk"
+    or "dv", kernel(q, k, v, grad_output) gives that gradient, in the shape of q, k or v. spec: scale, softcap and, for
+    the output, a causal corner that leaves each row its first key (windows, rotations, dropout and groups are not
+    searched). formats: name of the input format. shape: (n, m, d, d_v). budget: seconds. algorithm: the declared one,
+    for the guide and the shares; None: both guides are tried, and the kernel decides. seed: of the random numbers.
 
     Raises InputError for arguments of another kind, or a kernel whose result has another shape; what the kernel
     raises comes through.

@@ -177,8 +177,7 @@ def test_a_kernel_of_another_shape_is_refused() -> None:
 
 def test_a_kernel_of_batched_arrays_is_met_as_it_is() -> None:
     def batched(q, k, v):
-        b, h, n, d = q.shape
-        assert (b, h) == (1, 1)
+        assert q.shape[:2] == (1, 1)
         return half(q[0, 0], k[0, 0], v[0, 0])[None, None]
 
     alg = Flash(weights="fp16", output="fp16", block=64, sums="blocks")
