@@ -15,7 +15,7 @@ from derive import modular
 from derive.errors import CheckersDisagree, DeriveError
 from derive.instances import free_symbols
 from derive.language import Diff
-from derive.prover import decide, refuted
+from derive.prover import decide, proved_twice, refuted
 from derive.rules import rule
 from derive.step import Step
 from derive.verdict import Verdict
@@ -121,6 +121,4 @@ def and_at_sizes(step: Step, name: str) -> Verdict:
         raise CheckersDisagree(
             f"{name} gives {step.lhs} = {step.rhs}, arithmetic modulo a prime says no at {second.witness}"
         )
-    return Verdict.proved(
-        "all sizes", checkers=(name, "modular"), sizes=second.sizes, error_probability=second.error_probability
-    )
+    return proved_twice(name, second)

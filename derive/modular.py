@@ -52,8 +52,9 @@ class ModularResult:
     """agrees: no draw told the sides apart. sizes: those for which the error probability holds, with the places of the
     free indices and the entries of arrays of zeros and ones.
 
-    unbounded: sizes that were drawn too, and agreed, but for which no error bound is known. uninterpreted: functions
-    that were only known by name and derivative. witness: the sizes and both residues of a mismatch, else None.
+    unbounded: sizes that were drawn too, and agreed, but for which no error bound is known; where `sizes` is empty,
+    error_probability is 1.0 and says nothing. uninterpreted: functions that were only known by name and derivative.
+    witness: the sizes and both residues of a mismatch, else None.
     """
 
     agrees: bool
@@ -62,6 +63,13 @@ class ModularResult:
     witness: Mapping[str, Any] | None = None
     unbounded: tuple[Mapping[str, int], ...] = ()
     uninterpreted: tuple[str, ...] = ()
+
+    @property
+    def agreed_at(self) -> tuple[Mapping[str, int], ...]:
+        """Every instance at which the sides were the same: those with a bound first. Empty: nothing was compared."""
+        if not self.agrees:
+            return ()
+        return (*self.sizes, *(one for one in self.unbounded if one not in self.sizes))
 
 
 def check(
@@ -100,7 +108,8 @@ def _check(lhs: Any, rhs: Any, assumptions: tuple[Assumption, ...], draws: int, 
                 return ModularResult(False, 0.0, (plain,), witness, uninterpreted=tuple(sorted(used)))
             key = tuple(sorted(plain.items()))
             if error is None or error > _WORTHLESS:
-                unbounded.append(plain)
+                if plain not in unbounded:
+                    unbounded.append(plain)
             else:
                 errors[key] = errors.get(key, 1.0) * error
     return ModularResult(

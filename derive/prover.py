@@ -12,6 +12,7 @@ import dataclasses
 import itertools
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from decimal import ROUND_CEILING, Context
 from typing import Any
 
 from derive import arguments, intervals, modular
@@ -123,19 +124,46 @@ def _combine(first: FirstAnswer, lhs: Any, rhs: Any, conditions: tuple[Any, ...]
             f"the normal form says that {lhs} = {rhs} for all sizes, and arithmetic modulo a prime says no at "
             f"{second.witness}: this is a fault of attnproof; please report it with the statement"
         )
-    evidence = {"sizes": second.sizes, "error_probability": second.error_probability}
     if first.zero:
-        return Verdict.proved("all sizes", checkers=("normal form", "modular"), **evidence)
-    if second.agrees:
-        return Verdict.exact_at_sizes(f"{_draws(second.sizes)}; not shown for all", **evidence)
+        return proved_twice("normal form", second)
+    if second.agreed_at:
+        words = _draws(second.agreed_at) + ("" if second.sizes else ", without a bound on the error")
+        return Verdict.exact_at_sizes(f"{words}; not shown for all", **agreement(second))
     return Verdict.unknown(first.reason)
+
+
+def proved_twice(name: str, second: modular.ModularResult) -> Verdict:
+    """Proved for all sizes by the argument `name`, where the second checker agreed at one instance at least."""
+    if not second.agreed_at:
+        return Verdict.unknown(f"{name} shows it, and the second checker compared the sides at no instance")
+    return Verdict.proved("all sizes", checkers=(name, "modular"), **agreement(second))
+
+
+def agreement(second: modular.ModularResult) -> dict[str, object]:
+    """What the second checker saw, as evidence: the instances at which it agreed, and what is known of the chance.
+
+    sizes: instances of which error_probability bounds the chance that a false equality passes; both are absent where
+    no instance has a bound. sizes_without_bound: the others. second_checker: both in words.
+    """
+    evidence: dict[str, object] = {}
+    without = tuple(one for one in second.agreed_at if one not in second.sizes)
+    chances = []
+    if second.sizes:
+        evidence |= {"sizes": second.sizes, "error_probability": second.error_probability}
+        chance = Context(prec=1, rounding=ROUND_CEILING).create_decimal(second.error_probability)
+        chances.append(f"a false equality passes with a chance of at most {chance:g}")
+    if without:
+        evidence["sizes_without_bound"] = without
+        chances.append("no bound on the chance" + (f" for {len(without)} more" if second.sizes else ""))
+    words = f"agrees {_draws(second.sizes or without)}: {'; '.join(chances)}"
+    return {**evidence, "second_checker": words}
 
 
 def _draws(sizes: Sequence[Mapping[str, int]]) -> str:
     """The sizes that were drawn, in words; the first two in full."""
     named = list(dict.fromkeys(show(one) for one in sizes if one))
     if not named:
-        return "drawn values" if sizes else "drawn values, without a bound on the error"
+        return "at drawn values"
     more = f" and {len(named) - 2} more" if len(named) > 2 else ""
     return f"at drawn sizes ({'; '.join(named[:2])}{more})"
 
@@ -154,12 +182,21 @@ def second_checker(lhs: Any, rhs: Any, assumptions: Iterable[Any] = ()) -> modul
             more = modular.check(lhs, rhs, (*pattern, *conditions), draws=2)
         except StatementError:
             continue  # the conditions exclude this pattern, or leave no size for it
-        result = dataclasses.replace(
-            more,
-            error_probability=result.error_probability + more.error_probability,
-            sizes=(*result.sizes, *(x for x in more.sizes if x not in result.sizes)),
-        )
+        result = _both(result, more)
     return result
+
+
+def _both(one: modular.ModularResult, more: modular.ModularResult) -> modular.ModularResult:
+    """Two runs as one: what was seen by either. An instance with a bound in either has one, at most the sum of both."""
+    sizes = (*one.sizes, *(x for x in more.sizes if x not in one.sizes))
+    unbounded = dict.fromkeys(tuple(sorted(x.items())) for x in (*one.unbounded, *more.unbounded))
+    return dataclasses.replace(
+        more,
+        error_probability=sum(x.error_probability for x in (one, more) if x.sizes) if sizes else 1.0,
+        sizes=sizes,
+        unbounded=tuple(dict(x) for x in unbounded),
+        uninterpreted=tuple(sorted({*one.uninterpreted, *more.uninterpreted})),
+    )
 
 
 def coincidences(lhs: Any, rhs: Any, assumptions: tuple[Any, ...]) -> list[tuple[Any, ...]]:
