@@ -25,6 +25,7 @@ from derive.normal import NotShown
 from derive.rules import rule
 from derive.step import Relation, Step
 from derive.verdict import Verdict
+from derive.witness_words import brief
 
 
 @dataclass(frozen=True)
@@ -75,6 +76,12 @@ def prove(
     sizes, not shown for all) or Unknown. Relations other than "=" can be refuted here; to prove one, write its steps
     with the rules of `derive.rules`. A `Product`, or a power with sizes and indices in its exponent, is proved where
     its factors or its base are shown to be positive. opaque: names of defined arrays to keep as they are.
+
+    exp, sqrt, log and the other functions are SymPy's (`from sympy import exp, sqrt`). SymPy cancels as it builds an
+    expression: exp(log(a)), (n − 1)/(n − 1) and 1/(1/a) arrive here as a, 1 and a, so what such a form needs (a > 0,
+    n ≠ 1, a ≠ 0) is not asked for.
+
+    The text of a Refuted names sizes and values where the sides differ, and both values there, lhs first.
 
     Raises StatementError for what can't be read, for an argument of the wrong kind, and for an assumption in words,
     which no checker reads: a claim may carry words, but they prove nothing and leave nothing refuted. Raises
@@ -240,7 +247,9 @@ def refuted(lhs: Any, rhs: Any, relation: Relation, conditions: tuple[Any, ...])
         witness = intervals.refute(lhs, rhs, relation, conditions)
     except StatementError:
         return None  # intervals can't evaluate it; that decides nothing
-    return None if witness is None else Verdict.refuted("false at a witness", witness=witness)
+    if witness is None:
+        return None
+    return Verdict.refuted(brief(witness.sizes, witness.values, witness.lhs, witness.rhs), witness=witness)
 
 
 @rule("normal-form")

@@ -32,8 +32,8 @@ class Verdict:
     """One verdict with its evidence.
 
     kind: strength. scope: what it holds for, in words (as "all sizes"). evidence: plain data: a witness
-    (sizes and values) for Refuted, worst error and tolerance for Numeric, sizes and error probability for
-    ExactAtSizes, the checkers that passed for Proved.
+    (sizes and values) for Refuted, worst error and tolerance for Numeric, what the second checker saw (see
+    `derive.prover.agreement`) for ExactAtSizes and an equality that is Proved, with the checkers that passed.
 
     >>> str(Verdict.proved("all sizes"))
     'Proved: all sizes'
