@@ -13,11 +13,13 @@ from dataclasses import dataclass
 import numpy as np
 
 from verify.checking.calls import Array, Call, Reply
-from verify.checking.outcomes import scaled_output
+from verify.checking.outcomes import Wrong, scaled_output
 from verify.checking.values import Answer, Violation, comparable
+from verify.checking.wrong_scores import ALL_ZERO
 from verify.checking.wrongs import alternatives
 
 SLACK = 3.0
+MULTIPLIED = "matches scores multiplied by"
 
 
 # Cases that are about nothing in particular: there a weak likeness may name the kind.
@@ -47,7 +49,7 @@ PINNED = frozenset(
         "fp8 underflow",
     )
 )
-WEAK = frozenset(("values", "scale", "precision"))
+WEAK = frozenset(("values", "scale", "precision", "softmax missing"))
 ACCUMULATORS = frozenset(("fp16 accumulation", "bf16 accumulation"))
 
 
@@ -100,6 +102,15 @@ def choose(found: Evidence, about: str, established: Collection[str] = ()) -> tu
     return (weak[0] if about in GENERIC else about), weak[1]
 
 
+def says(found: Evidence, diagnosis: str) -> bool:
+    """Whether a case's evidence holds a diagnosis. Factors on the scores and overflows count whatever their number."""
+    if any(text == diagnosis for _, text in found.fits):
+        return True
+    if found.overflow is not None:
+        return diagnosis.startswith("consistent with")
+    return found.scaled is not None and diagnosis.startswith(MULTIPLIED)
+
+
 def evidence(call: Call, reply: Reply, known: Answer, violation: Violation) -> Evidence:
     """Every misreading held against one failing output."""
     if violation.name != "output" or not comparable(call, reply) or reply.output is None:
@@ -115,18 +126,42 @@ def evidence(call: Call, reply: Reply, known: Answer, violation: Violation) -> E
     if not np.isfinite(got[judged]).all():
         return Evidence(overflow=_overflow(call, known))
     fits: list[tuple[float, tuple[str, str]]] = []
-    refuted = set()
+    refuted, idle, moved = set(), set(), set()
     for wrong in alternatives(call):
         if call.dtype == np.float64 and wrong.kind in ACCUMULATORS:
             continue  # no implementation takes float64 and sums in 16 bits
+        if degenerate(wrong, judged):
+            continue
         if _fits(wrong.output, got, right, judged, room):
             fits.append((float(np.abs(wrong.output - got)[judged].max(initial=0)), (wrong.kind, wrong.text)))
         elif _unexplained(wrong.output, got, right, judged, SLACK * allowed + 1e-300):
             refuted.add(wrong.text)
-    fits.sort(key=lambda f: f[0])
+        if wrong.kind in ACCUMULATORS:
+            still = wrong.output.shape == got.shape and _near(wrong.output, right, judged, SLACK * allowed + 1e-300)
+            (idle if still else moved).add(wrong.text)
+    # An accumulator that leaves this case as it is can't be why it fails by far: the fault lies elsewhere.
+    if violation.ratio > SLACK:
+        refuted |= idle - moved
+    # Nearest first, but what is only "consistent with" a sum in 16 bits gives way to what says what is misread.
+    fits.sort(key=lambda f: (f[1][0] in ACCUMULATORS, f[0]))
     scaled = _scaled(call, got, judged, room) if not fits else None
     named = tuple(name for _, name in fits)
     return Evidence(named, frozenset(refuted) - {text for _, text in named}, scaled)
+
+
+def degenerate(wrong: Wrong, judged: Array) -> bool:
+    """Whether a misreading gives 0 wherever it is judged: many give that, and a target that writes nothing does.
+
+    Only "the output is all zero" may be said then, which claims no cause.
+    """
+    if wrong.text == ALL_ZERO or wrong.output.shape != judged.shape:
+        return False
+    return not wrong.output[judged].any()
+
+
+def _near(output: Array, right: Array, judged: Array, room: Array) -> bool:
+    """Whether a misreading leaves every judged entry within what is allowed."""
+    return bool(np.isfinite(output[judged]).all() and (np.abs(output - right) <= room)[judged].all())
 
 
 def _fits(output: Array, got: Array, right: Array, judged: Array, room: Array) -> bool:
@@ -191,7 +226,7 @@ def _scaled(call: Call, got: Array, judged: Array, room: Array) -> tuple[str, st
     factor = (low + high) / 2
     if abs(factor - 1) < 2.0**-12 or not (off(factor) <= room)[judged].all():
         return None
-    return "scale", f"matches scores multiplied by {factor:.6g}"
+    return "scale", f"{MULTIPLIED} {factor:.6g}"
 
 
 def _overflow(call: Call, known: Answer) -> tuple[str, str] | None:

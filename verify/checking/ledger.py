@@ -13,15 +13,17 @@ from typing import Any
 
 from verify.checking.calls import Call, Reply
 from verify.checking.cases import Case, Setting
-from verify.checking.diagnose import NOTHING, Evidence, choose, diagnose, evidence
+from verify.checking.diagnose import NOTHING, Evidence, choose, diagnose, evidence, says
 from verify.checking.grouping import features_of, numbers_of
 from verify.checking.result import Class, Finding
-from verify.checking.shrink import shown, shrink, without_features
+from verify.checking.shrink import OFF, shown, shrink, without_features
 from verify.checking.specs import Declared
-from verify.checking.values import Answer, Violation, comparable, differences
+from verify.checking.values import Answer, Violation, comparable, differences, overshoot
 from verify.checking.wording import needs, row_text
 
 NO_KEYS: tuple[tuple[int, float], ...] = ()
+# Random inputs of one kind move the error of one fault by a factor of two or three.
+CLEARLY = 4.0
 
 
 class Stop(Exception):
@@ -74,16 +76,18 @@ class Ledger:
         diagnosis = told or diagnosis
         for i, old in enumerate(self.findings):
             if old.kind == kind:
-                if not old.diagnosis and diagnosis:
+                if diagnosis and not old.diagnosis:
+                    if not told and not says(self._grounds[i][0], diagnosis):
+                        continue  # it explains this case and not the one that the finding shows
                     self.findings[i] = replace(old, diagnosis=diagnosis)
-                    self._grounds[i] = (ground, case.about)
                 return
         call = case.call
         needed: tuple[str, ...] = ()
         if reply is not None and violation.rule in ("values", "non-finite") and comparable(call, reply):
             if not diagnosis and any(found <= case.together for found in self._together):
                 return
-            call, violation, needed = self._shrunk(case, kind, violation)
+            call, violation, needed, held = self._shrunk(case, kind, violation, "" if told else diagnosis)
+            diagnosis = diagnosis if told or held else ""
         if needed:
             named = bool(diagnosis)
             kind, diagnosis = needs(kind, diagnosis, needed)
@@ -134,10 +138,13 @@ class Ledger:
                 if support[best] > 1:
                     self.findings[i] = replace(finding, diagnosis=best)
 
-    def _shrunk(self, case: Case, kind: str, violation: Violation) -> tuple[Call, Violation, tuple[str, ...]]:
-        """(a smaller call that still fails in the same way, or the call itself; its violation; the features it needs).
+    def _shrunk(
+        self, case: Case, kind: str, violation: Violation, diagnosis: str
+    ) -> tuple[Call, Violation, tuple[str, ...], bool]:
+        """(a smaller call that still fails in the same way, or the call itself; its violation; the features it needs;
+        whether the diagnosis holds on it too).
 
-        Features are told of a case of the covering design only.
+        Features are told of a case of the covering design only, and only where the error falls clearly without them.
         """
         last: list[Violation] = []
 
@@ -155,10 +162,41 @@ class Ledger:
             last.append(found[0])
             return True
 
+        def holds(call: Call) -> bool:
+            reply = self._ask_lightly(call)
+            known = self.solve(call)
+            found = [d for d in differences(call, reply, known) if d.rule == violation.rule]
+            if not comparable(call, reply) or not found:
+                return False
+            if violation.name == "lse":
+                return (diagnose(call, reply, known, found[0], case.about) or ("", ""))[1] == diagnosis
+            return says(evidence(call, reply, known, found[0]), diagnosis)
+
+        def fails_alike(call: Call) -> bool:
+            return fails(call) and (not held or holds(call))
+
         tries = 24 if self.plan.quick else 80
         start, needed = without_features(case.call, fails, case.together, self.setting.base)
-        small = shrink(start, fails, tries=tries)
-        return small, last[-1] if small is not case.call else violation, needed
+        held = bool(diagnosis) and (start is case.call or holds(start))
+        small = shrink(start, fails_alike, tries=tries)
+        if small is not case.call:
+            violation = next(d for d in self._differences(small) if d.rule == violation.rule)
+        return small, violation, needed if self._clearly(start, needed) else (), held
+
+    def _differences(self, call: Call) -> list[Violation]:
+        """What is wrong with the target's answer to a call."""
+        return differences(call, self._ask_lightly(call), self.solve(call))
+
+    def _clearly(self, call: Call, needed: tuple[str, ...]) -> bool:
+        """Whether the error falls by a clear factor when any one of the features goes.
+
+        An error just beyond the allowance falls below it by chance: that says nothing of the features.
+        """
+
+        def ratio(one: Call) -> float:
+            return overshoot(one, self._ask_lightly(one), self.solve(one))
+
+        return not needed or ratio(call) >= CLEARLY * max(ratio(OFF[name](call, self.setting.base)) for name in needed)
 
     def _finding(
         self, case: Case, call: Call, violation: Violation, verdict: Class, kind: str, diagnosis: str

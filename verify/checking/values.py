@@ -19,6 +19,7 @@ from verify.checking.reference import USUAL, Reading, Truth, truth
 
 MOST_KEPT = 600
 LARGEST_KEPT = 4_000
+SMALLEST = float(np.finfo(np.float64).smallest_subnormal)
 _KEPT: dict[bytes, Answer] = {}
 
 
@@ -124,6 +125,19 @@ def differences(call: Call, reply: Reply, known: Answer) -> list[Violation]:
     return found
 
 
+def overshoot(call: Call, reply: Reply, known: Answer) -> float:
+    """The largest error over what is allowed, also below 1; inf for NaN or inf where the answer is finite."""
+    if not comparable(call, reply) or reply.output is None:
+        return 0.0
+    found = [v.ratio for v in differences(call, reply, known)]
+    if found:
+        return max(found)
+    right, room = known.right, known.allowed.total
+    judged = np.broadcast_to(known.judged[..., None], reply.output.shape) & np.isfinite(room)
+    error = np.abs(reply.output.astype(np.longdouble) - right.output)[judged]
+    return float((error / (room + right.radius + SMALLEST)[judged]).max(initial=0))
+
+
 def worst(
     got: Array, mid: Array, radius: Array, room: Array, judged: Array, name: str, sources: dict[str, Array], dtype: Any
 ) -> list[Violation]:
@@ -138,7 +152,7 @@ def worst(
         return [Violation("non-finite", text, index, value, float(mid[index]), float(radius[index]), name=name)]
     with np.errstate(all="ignore"):
         error = np.abs(given - mid)
-        allowance = room * (1 + 2.0**-40) + radius + float(np.finfo(np.float64).smallest_subnormal)
+        allowance = room * (1 + 2.0**-40) + radius + SMALLEST
         ratio = np.where(bounded & np.isfinite(given), error / allowance, 0).astype(np.float64)
     if not ratio.size or ratio.max() <= 1:
         return []

@@ -154,6 +154,11 @@ def heads(call: Call) -> Iterator[Wrong]:
     if h > 1 and h == h_kv:
         mean = {a: np.broadcast_to(getattr(call, a)[:, :1], getattr(call, a).shape) for a in ("k", "v")}
         yield Wrong("layout", "matches every head reading head 0's keys and values", again(call.with_(**mean)))
+    if h_kv > 1:
+        for name, what in (("k", "keys"), ("v", "values")):
+            array = getattr(call, name)
+            one = np.broadcast_to(array[:, :1], array.shape)
+            yield Wrong("layout", f"matches every head reading head 0's {what}", again(call.with_(**{name: one})))
     out = again(call)
     if h > 1:
         yield Wrong("layout", "matches an output with heads and tokens mixed",
@@ -177,6 +182,9 @@ def keys(call: Call) -> Iterator[Wrong]:
         return
     for name, keep in (("last", np.arange(m) < m - 1), ("first", np.arange(m) > 0)):
         yield Wrong("key dropped", f"matches the {name} key dropped", attend(np.where(keep, s, -np.inf), v, sink=sink))
+    for step, text in ((1, "key j weighs value j - 1"), (-1, "key j weighs value j + 1")):
+        yield Wrong("layout", f"matches keys and values one place apart: {text}",
+                    attend(s, np.roll(v, step, axis=2), sink=sink))  # fmt: skip
     for tile in (16, 32, 64, 128):
         if m > tile and m % tile:
             keep = np.arange(m) < m - m % tile

@@ -14,6 +14,8 @@ from verify.checking.calls import Array, Call, dtype_of
 from verify.checking.outcomes import Wrong, again, attend, parts, weigh
 from verify.checking.reference import Reading
 
+ALL_ZERO = "the output is all zero"
+
 
 def scales(call: Call) -> Iterator[Wrong]:
     """Other factors on the scores."""
@@ -60,7 +62,7 @@ def softmaxes(call: Call) -> Iterator[Wrong]:
                     weigh(e / (e.sum(-1, keepdims=True) + 1), v))  # fmt: skip
     mean = np.broadcast_to(np.where(seen, 1.0, 0.0) / np.maximum(seen.sum(-1, keepdims=True), 1), s.shape)
     yield Wrong("values", "matches the plain mean of the values seen: the scores are lost", weigh(mean, v))
-    yield Wrong("values", "the output is all zero", np.zeros((*s.shape[:3], v.shape[-1])))
+    yield Wrong("values", ALL_ZERO, np.zeros((*s.shape[:3], v.shape[-1])))
 
 
 def caps(call: Call) -> Iterator[Wrong]:

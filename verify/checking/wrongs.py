@@ -13,6 +13,7 @@ from verify.checking.outcomes import Wrong
 from verify.checking.wrong_places import corners, heads, keys, masks, windows
 from verify.checking.wrong_positions import rotations, slopes
 from verify.checking.wrong_scores import caps, inputs, scales, sinks, softmaxes, splits, sums
+from verify.checking.wrong_tiles import rescalings, skipped
 
 FAMILIES = (
     slopes,
@@ -27,6 +28,8 @@ FAMILIES = (
     caps,
     sinks,
     keys,
+    rescalings,
+    skipped,
     sums,
     inputs,
 )
