@@ -2,13 +2,13 @@
 
 Guarantees: a property is an exact theorem; where rounding may enter, the tolerance is the sum of the worst cases of
 the two calls that are compared; "to the bit" is asked only where both calls do the same operations on the entries
-that matter.
+that matter, of a target that answers equal calls with equal bits.
 Does not: hold a property that an implementation's own conventions may break (NaN behind a mask is `conventions`).
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -19,6 +19,7 @@ from verify.checking.values import Answer, Violation, comparable
 
 Ask = Callable[[Call], Reply]
 Solve = Callable[[Call], Answer]
+REPEATS = 8
 
 
 @dataclass(frozen=True, eq=False)
@@ -81,24 +82,46 @@ def _compare(
 
 def _pair(
     name: str, kind: str, ask: Ask, solve: Solve, first: Call, second: Call, back: Callable[[Array], Array], text: str,
-    *, bits: bool = False, rows: Array | None = None,
+    *, exact: Setting | None = None, rows: Array | None = None,
 ) -> Iterator[Broken]:  # fmt: skip
-    """f(first) = back(f(second)), within the worst cases of both or to the bit."""
+    """f(first) = back(f(second)), within the worst cases of both.
+
+    exact: to the bit instead, of calls that differ in hidden entries only (back is the identity), if the target of
+    this setting is not seen to answer equal calls with other bits.
+    """
     base, other = ask(first), ask(second)
     if not comparable(first, base) or not comparable(second, other) or base.output is None or other.output is None:
         return
     one, two = solve(first), solve(second)
     wanted = back(other.output)
-    room: Array = np.zeros(base.output.shape)
-    if not bits:
-        room = one.allowed.total + back(two.allowed.total)
-        with np.errstate(invalid="ignore"):
-            # the two exact answers may differ where inputs were rounded to the dtype
-            room = room + np.abs(one.right.output - back(two.right.output)).astype(np.float64) * (1 + 2.0**-40) + 1e-300
     judged = one.judged[..., None] & np.ones(base.output.shape, bool)
     if rows is not None:
         judged &= rows
-    yield from _compare(name, kind, (first, base), (second, wanted), room, judged, text)
+
+    def within(room: Array) -> list[Broken]:
+        return list(_compare(name, kind, (first, base), (second, wanted), room, judged, text))
+
+    if exact is None:
+        with np.errstate(invalid="ignore"):
+            # the two exact answers may differ where inputs were rounded to the dtype
+            apart = np.abs(one.right.output - back(two.right.output)).astype(np.float64) * (1 + 2.0**-40) + 1e-300
+            yield from within(one.allowed.total + back(two.allowed.total) + apart)
+        return
+    found = within(np.zeros(base.output.shape))
+    # Two orders of the same sums over the same visible entries: each is within the worst case of one exact answer.
+    if found and (within(2 * one.allowed.total) or repeats_to_the_bit(exact, ask, (first, second))):
+        yield from found
+
+
+def repeats_to_the_bit(setting: Setting, ask: Ask, calls: Sequence[Call]) -> bool:
+    """Whether equal calls are answered with equal bits: these, and one of many entries, where an order shows most."""
+    many = setting.call(*setting.normal(np.random.default_rng(5), 33, 129, 16, h=4))
+    for call in (*calls, many):
+        if setting.fits(call):
+            replies = (ask(call) for _ in range(REPEATS))
+            if len({r.output.tobytes() for r in replies if r.output is not None}) > 1:
+                return False
+    return True
 
 
 def _same(x: Array) -> Array:
@@ -200,13 +223,13 @@ def _poison(setting: Setting) -> tuple[float, float]:
 def _inert(
     setting: Setting, ask: Ask, solve: Solve, kind: str, call: Call, hidden: Array, text: str
 ) -> Iterator[Broken]:
-    """Keys that no row sees (b, h_kv, m) may hold anything finite: the output stays, to the bit."""
+    """Keys that no row sees (b, h_kv, m) may hold anything finite: the output stays, to the bit where bits repeat."""
     if not setting.fits(call) or not hidden.any():
         return
     key, value = _poison(setting)
     k, v = call.k.copy(), call.v.copy()
     k[hidden], v[hidden] = key, value
-    yield from _pair("masked keys are inert", kind, ask, solve, call, call.with_(k=k, v=v), _same, text, bits=True)
+    yield from _pair("masked keys are inert", kind, ask, solve, call, call.with_(k=k, v=v), _same, text, exact=setting)
 
 
 def masked_keys_inert(setting: Setting, rng: Generator, ask: Ask, solve: Solve) -> Iterator[Broken]:
@@ -255,7 +278,7 @@ def future_keys_inert(setting: Setting, rng: Generator, ask: Ask, solve: Solve) 
     k2[:, :, 7:], v2[:, :, 7:] = key / 16, value
     rows = (np.arange(12) < 7)[:, None]
     yield from _pair("future keys are inert", "causal dropped", ask, solve, first, setting.call(q, k2, v2, spec), _same,
-                     "later keys changed", bits=True, rows=rows)  # fmt: skip
+                     "later keys changed", exact=setting, rows=rows)  # fmt: skip
 
 
 def window_keys_inert(setting: Setting, rng: Generator, ask: Ask, solve: Solve) -> Iterator[Broken]:
@@ -273,7 +296,7 @@ def window_keys_inert(setting: Setting, rng: Generator, ask: Ask, solve: Solve) 
     k2[:, :, :4], v2[:, :, :4] = key / 16, value
     rows = (np.arange(10) >= 6)[:, None]
     yield from _pair("keys outside the window are inert", "window", ask, solve, first, setting.call(q, k2, v2, spec),
-                     _same, "keys before the window changed", bits=True, rows=rows)  # fmt: skip
+                     _same, "keys before the window changed", exact=setting, rows=rows)  # fmt: skip
 
 
 def lengths_inert(setting: Setting, rng: Generator, ask: Ask, solve: Solve) -> Iterator[Broken]:
