@@ -225,7 +225,7 @@ def _assemble(
         for name, width in (("dk", d), ("dv", d_v)):
             found[name] = _over_groups(joined(lambda p, name=name: p.gradients[name], (m, width)), heads)  # type: ignore[misc]
         scale = joined(lambda p: p.gradients["dscale"], ())
-        found["dscale"] = add_up(scale.reshape(-1), 0) if len(parts) > 1 else scale.reshape(-1)[0]
+        found["dscale"] = scale.reshape(-1)[0] if len(parts) == 1 else add_up(scale.reshape(-1), 0)
         if bias is not None:
             found["dbias"] = _to_shape(joined(lambda p: p.gradients["dbias"], (n, m)), tuple(bias.shape))
         if sink is not None:

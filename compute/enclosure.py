@@ -53,15 +53,23 @@ class Enclosure:
         InputError for another shape.
         """
         xp = self.xp
-        y = np.asarray(y, dtype=np.float64) if xp is np else widened(xp.asarray(y))
+        try:
+            y = np.asarray(y, dtype=np.float64) if xp is np else widened(xp.asarray(y))
+        except (TypeError, ValueError) as error:
+            raise InputError(f"the value is a {type(y).__name__}: expected numbers, as an array") from error
         if y.shape != self.mid.shape:
             raise InputError(f"the value has shape {y.shape}, the enclosure {self.mid.shape}: expected one shape")
         with np.errstate(invalid="ignore", over="ignore"):
-            gap = abs(y - self.mid)
-            low = 0.0 if self.low is None else abs(self.low)
-            near = gap * (1 - 4 * U) - low * (1 + 4 * U) - ETA <= self.rad
+            # (R9) y − mid − low as exact sums; only the last additions are rounded
+            gap, rest = two_sum(y, -self.mid)
+            more = 0.0 * gap
+            if self.low is not None:
+                gap, more = two_sum(gap, -self.low)
+            gap = abs(gap + (more + rest))
+            near = gap * (1 - 4 * U) - 4 * U * (abs(more) + abs(rest)) - ETA <= self.rad
             both_nan = xp.isnan(y) & xp.isnan(self.mid)
-        return xp.asarray(near | both_nan)
+            unbounded = (self.rad == math.inf) & ~xp.isnan(y)
+        return xp.asarray(near | both_nan | unbounded)
 
     def lower(self) -> Array:
         """A float that is at most the exact value."""
@@ -86,7 +94,7 @@ class Enclosure:
         fmt: "float32", "float16" or "float64". Decided means that both ends of the enclosure round to the same
         number; what an undecided entry holds is the rounded centre.
         """
-        name = _NAMES.get(fmt, fmt)
+        name = _NAMES.get(fmt, fmt) if isinstance(fmt, str) else ""
         if name not in _TARGETS:
             raise InputError(f"format is {fmt!r}: expected one of {', '.join(_TARGETS)}")
         if self.xp is not np:  # CuPy's conversion to float32 flushes what is subnormal there
@@ -131,6 +139,11 @@ class Enclosure:
 
 def add_up(parts: Enclosure, axis: int | tuple[int, ...]) -> Enclosure:
     """(R7) the enclosure of a sum over axes: radii add, and so does the rounding of the sum of the centres."""
+    with np.errstate(over="ignore", invalid="ignore"):
+        return _added(parts, axis)
+
+
+def _added(parts: Enclosure, axis: int | tuple[int, ...]) -> Enclosure:
     mid, low = parts.mid, parts.low
     axes = tuple(a % mid.ndim for a in ((axis,) if isinstance(axis, int) else axis))
     count = math.prod(mid.shape[a] for a in axes)
@@ -147,4 +160,8 @@ def add_up(parts: Enclosure, axis: int | tuple[int, ...]) -> Enclosure:
         size = abs(lows).sum(axis=0) + 2 * bits_of(count) * U * abs(heads).sum(axis=0)
     rounding = (count + 8) * U * size if count > 1 else 0.0
     rad = (parts.rad.sum(axis=axes) + rounding) * (1 + 4 * (count + 8) * U)
-    return Enclosure(total, parts.rad.sum(axis=axes) if count == 1 else rad, low)
+    rad = parts.rad.sum(axis=axes) if count == 1 else rad
+    xp = parts.xp
+    lost = ~xp.isfinite(total) & xp.isfinite(mid).all(axis=axes)  # a sum that overflowed has no bound
+    total, rad = xp.where(lost, 0.0, total), xp.where(lost, math.inf, rad)
+    return Enclosure(total, rad, None if low is None else xp.where(lost, 0.0, low))

@@ -138,6 +138,7 @@ class Head:
             return None, None
         shape = (rows.stop - rows.start, self.m)
         total = xp.where(xp.broadcast_to(self.means[rows][:, None], shape), 0.0, xp.broadcast_to(total, shape))
+        total = xp.where(xp.isnan(total), 0.0, total)  # only where no weight is: _head refuses the others
         if len(problem.additive) == 1 and problem.slopes is None:
             return total, None
         size = xp.zeros(shape)
@@ -154,7 +155,8 @@ class Head:
         if self.means[rows].any():
             return 0, self.m
         lo, hi = self.part.span(rows)
-        return lo, max(lo, hi)
+        lo = min(lo, self.m)
+        return lo, min(max(lo, hi), self.m)
 
 
 @dataclass(frozen=True)
@@ -250,6 +252,20 @@ def split(q: Any, k: Any, v: Any, spec: Spec | None = None, **arrays: Any) -> He
     return Heads(problem, items, shape)
 
 
+def _refuse_nan_bias(head: Head) -> None:
+    """InputError for NaN in a bias, or a floating mask, of a pair that takes part."""
+    part, xp = head.part, head.xp
+    at = (*part.batch, part.head)
+    for array in part.problem.additive:
+        for rows in tiles(head.n, head.rows):
+            bad = xp.isnan(array[(*at, rows)])
+            if not bad.any():
+                continue
+            keep = part.allowed(rows)
+            if keep is None or (bad & keep).any():
+                raise InputError("bias or mask has NaN for keys that take part: expected finite numbers or -inf")
+
+
 def _head(part: Part, scale: Scale) -> Head:
     sink = None if part.sink is None or part.sink == -math.inf else float(part.sink)
     xp = part.xp
@@ -274,6 +290,7 @@ def _head(part: Part, scale: Scale) -> Head:
             raise InputError(f"{name} has NaN or infinite values that take part: expected finite numbers")
     if sink is not None and not math.isfinite(sink):
         raise InputError(f"sink is {sink}: expected a finite number, or -inf for none")
+    _refuse_nan_bias(head)
     new = replace(head, q=q, k=k, v=v)
     new.__dict__.update({name: head.__dict__[name] for name in ("empty", "means") if name in head.__dict__})
     return new

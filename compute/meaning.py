@@ -28,7 +28,7 @@ spec.empty_row says what it gives.
 from __future__ import annotations
 
 import math
-from numbers import Number
+from numbers import Number, Rational
 from typing import Any
 
 import numpy as np
@@ -40,7 +40,7 @@ from compute.errors import InputError
 from compute.problem import ALL as ALL
 from compute.problem import Part as Part
 from compute.problem import Problem as Problem
-from compute.spec import Spec
+from compute.spec import Spec, as_float
 
 
 def resolve(
@@ -188,6 +188,8 @@ def _per_head(xp: Namespace, name: str, value: Array, heads: tuple[int, ...]) ->
     if value is None:
         return None
     if isinstance(value, Number):
+        if isinstance(value, Rational):
+            as_float(name, value)  # refuses what the conversion would round
         value = xp.asarray(value)
         value = value.astype(xp.float64) if value.dtype.kind in "iu" else value
     same_library(xp, name, value)

@@ -11,7 +11,7 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass, replace
 from fractions import Fraction
-from numbers import Integral
+from numbers import Integral, Rational
 from typing import Any, Literal
 
 from compute.checks import choice, number, shown, whole
@@ -21,6 +21,24 @@ Causal = Literal["none", "top-left", "bottom-right"]
 EmptyRow = Literal["zero", "mean", "nan", "error"]
 RopeLayout = Literal["interleaved", "half"]
 Alibi = Literal["linear", "distance"]
+
+
+MOST_PAST = 2**62
+
+
+def _fraction(value: Any) -> Fraction:
+    """A finite real number of any type, exactly."""
+    if isinstance(value, Rational):  # ints of Python and NumPy, and Fractions
+        return Fraction(int(value.numerator), int(value.denominator))
+    return Fraction(*map(int, value.as_integer_ratio()))
+
+
+def as_float(name: str, value: Any) -> float:
+    """A finite real number as the float64 that it is. Raises InputError where none is it."""
+    near = number(name, value, "a number")
+    if _fraction(value) != Fraction(near):
+        raise InputError(f"{name} is {shown(value)}, which no float64 holds: expected a float, as {near!r}")
+    return near
 
 
 def _whole(value: object) -> bool:
@@ -94,14 +112,18 @@ class Spec:
             raise InputError(f"rope is {shown(self.rope)}: expected a compute.Rope, or None for none")
         self._check_scale()
         self._check_window()
-        if self.softcap is not None and number("softcap", self.softcap, "a positive number, or None for no cap") <= 0:
-            raise InputError(f"softcap is {self.softcap}: expected a positive finite number, or None for no cap")
+        if self.softcap is not None:
+            if number("softcap", self.softcap, "a positive number, or None for no cap") <= 0:
+                raise InputError(f"softcap is {self.softcap}: expected a positive finite number, or None for no cap")
+            object.__setattr__(self, "softcap", as_float("softcap", self.softcap))
         if self.groups is not None:
             whole("groups", self.groups, 1, "query heads a key-value head")
         choice("empty_row", self.empty_row, ("zero", "mean", "nan", "error"))
         if number("lse_base", self.lse_base, "a number above 1, as e or 2") <= 1:
             raise InputError(f"lse_base is {self.lse_base}: expected a finite number above 1, as e or 2")
-        whole("past", self.past, 0, "keys before the first query")
+        object.__setattr__(self, "lse_base", as_float("lse_base", self.lse_base))
+        if whole("past", self.past, 0, "keys before the first query") > MOST_PAST:
+            raise InputError(f"past is {self.past}: expected at most 2^62 keys before the first query")
         if self.dropout is not None and not 0 <= number("dropout", self.dropout, "a probability") < 1:
             raise InputError(f"dropout is {self.dropout}: expected a probability, at least 0 and below 1")
         choice("alibi", self.alibi, ("linear", "distance"))
@@ -109,7 +131,16 @@ class Spec:
     def _check_scale(self) -> None:
         if self.scale is None:
             return
-        number("scale", self.scale, "a number, a Fraction, or None for 1/sqrt(d_k)")
+        near = number("scale", self.scale, "a number, a Fraction, or None for 1/sqrt(d_k)")
+        exact = _fraction(self.scale)
+        if exact != Fraction(near) and not 2.0**-900 <= abs(near) <= 2.0**900:
+            raise InputError(
+                f"scale is {shown(self.scale)}, which no float64 holds: expected a size between 2^-900 and 2^900; "
+                "scale q or k by a power of two instead"
+            )
+        # a Fraction stays one; any other number is the float that it is, or the Fraction
+        if not isinstance(self.scale, Fraction):
+            object.__setattr__(self, "scale", near if exact == Fraction(near) else exact)
 
     def _check_window(self) -> None:
         if self.window is None:

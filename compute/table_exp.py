@@ -91,7 +91,7 @@ class Work:
         if self.xp is np:
             np.take(table, index, out=out, mode="clip")
         else:
-            out[...] = table[index]
+            out[...] = table[self.xp.clip(index, 0, len(table) - 1)]  # of NaN, the index is anything
 
 
 def exp_pair(dh: F64, sl: F64, w1: F64, w2: F64, work: Work, grid: float | None) -> None:

@@ -230,15 +230,16 @@ def lse_tile(p: Prepared, t: Tile, e: Error) -> tuple[F64, F64]:
     back = t.norm * p.settings.exp(-guess)
     rho = abs(back - 1.0) + 2 * U
     log_error = rho * (1 + 2 * rho) + 2 * p.eps
-    lost = (p.head.m + 1) * LEAST_NORMAL / t.least
-    total = t.delta + 2 * p.settings.term("A1", p.eps) + p.settings.term("N2", 2 * p.g_norm) + 2 * lost + log_error
+    far = (p.head.m + 1) * LEAST_NORMAL / t.least
+    total = t.delta + 2 * p.settings.term("A1", p.eps) + p.settings.term("N2", 2 * p.g_norm) + 2 * far + log_error
     lse = t.top + guess
     rad = (total + U * abs(lse)) * UP
     base = p.head.part.spec.lse_base
     if base != math.e:
         lse = lse / math.log(base)
         rad = (rad / math.log(base) + 4 * U * abs(lse)) * UP
-    nothing = t.blank | p.head.empty[t.rows]
+    nothing, lost = t.blank | p.head.empty[t.rows], ~(xp.isfinite(lse) & xp.isfinite(rad))
+    lse, rad = xp.where(lost, 0.0, lse), xp.where(lost, np.inf, rad)
     return xp.where(nothing, -np.inf, lse), xp.where(nothing, 0.0, rad)
 
 
@@ -252,7 +253,8 @@ def forward_and(
     head: Head, settings: Settings, visit: Callable[[Prepared, Tile, Error, F64, F64, F64, F64], None] | None
 ) -> tuple[Forward, Prepared]:
     """The forward pass; `visit` is called with each tile, its row errors, weight norms, output and radius."""
-    p = Prepared(head, settings)
+    with np.errstate(over="ignore", invalid="ignore", under="ignore"):  # what overflows becomes a radius of inf
+        p = Prepared(head, settings)
     n, d_v = head.n, head.v.shape[1]
     xp = p.xp
     out = Forward(xp.zeros((n, d_v)), xp.zeros((n, d_v)), xp.full(n, -np.inf), xp.zeros(n))

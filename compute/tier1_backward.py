@@ -207,7 +207,7 @@ def _tile(
         own = t.sink * inverse
         sums.dsink -= (own * delta).sum()
         part = own * (pi + 4 * U) * abs(delta) + own * (1 + pi) * e_delta + nu * (abs(delta) + e_delta)
-        sums.dsink_rad += (part + 2 * head.n * U * abs(own * delta) * (1 + 4 * U)).sum() + FLOOR
+        sums.dsink_rad += (part + 2 * head.n * U * abs(own * delta) * (1 + 4 * U)).sum() + 8 * len(go) * ETA + FLOOR
 
 
 def _mean_error(
@@ -257,7 +257,8 @@ def _finish(sums: _Sums, p: Prepared) -> Gradients:
         if sums.dbias is not None and sums.dbias_rad is not None:
             sums.dbias[head.empty], sums.dbias_rad[head.empty] = 0.0, 0.0
         count = head.q.size + 4 * n + 16
-        dscale_rad = (float(sums.dscale_rad) + count * U * float(sums.dscale_size)) * (1 + 4 * count * U) * UP + FLOOR
+        dscale_rad = (float(sums.dscale_rad) + count * U * float(sums.dscale_size)) * (1 + 4 * count * U) * UP
+        dscale_rad += 4 * count * ETA + FLOOR  # each product, and each of a radius, may vanish
         out = Gradients(
             sums.dq, sums.dq_rad, sums.dk, dk_rad, sums.dv, dv_rad * UP, sums.dbias, sums.dbias_rad,
             (float(sums.dscale), dscale_rad),
