@@ -16,6 +16,7 @@ from verify.reporting import markdown, svg, tasks
 from verify.reporting.compare import differences
 from verify.reporting.derivations import page, record, tally
 from verify.reporting.figures import figure
+from verify.reporting.glossary import worded
 from verify.reporting.job import Job, Section
 from verify.reporting.numbers import cell, number
 from verify.reporting.pages import correctness
@@ -447,7 +448,7 @@ def test_japanese_pages_have_the_same_formulas_and_numbers() -> None:
     english, japanese = page(proved), page(proved, "ja")
     assert re.findall(r"\$\$\n.*?\n\$\$", english, flags=re.S) == re.findall(r"\$\$\n.*?\n\$\$", japanese, flags=re.S)
     assert "# 導出" in japanese
-    assert all(one.title["ja"] in japanese for one, _ in proved)
+    assert all(worded(one.title["ja"]) in japanese for one, _ in proved)
     english, japanese = (scaling(small_study(), [small_study()], "variance.svg", language) for language in ("en", "ja"))
     assert english.count("|") == japanese.count("|")
     assert "一致" in japanese
@@ -518,6 +519,64 @@ def test_every_reason_on_the_japanese_page_is_said_in_japanese() -> None:
     assert len(lines[0]) == len(lines[1]) > 20
     assert sorted(ids for _, ids in lines[0]) == sorted(ids for _, ids in lines[1])
     assert all(any(ord(c) > 0x3000 for c in reason) for reason, _ in lines[1])
+
+
+JAPANESE_PAGES = sorted(REPORTS.glob("*.ja.md"), key=str) + [REPORTS.parent / "README.ja.md"]
+
+
+@pytest.mark.parametrize("place", JAPANESE_PAGES, ids=lambda place: f"{place.parent.name}/{place.name}")
+def test_a_japanese_page_has_one_word_for_one_notion(place: Path) -> None:
+    text = place.read_text(encoding="utf-8")
+    for line, said in zip(text.splitlines(), worded(text).splitlines(), strict=True):
+        assert line == said
+    assert not re.findall(r"^\*\*[^*]*\.\*\*", text, flags=re.M)  # titles end as Japanese sentences do
+    assert not re.findall(r"。 (?=[ぁ-ヿ一-鿿A-Z])", text)
+
+
+@pytest.mark.parametrize(
+    ("said", "word"),
+    [
+        ("自己注意", "自己アテンション"),
+        ("softmax の行", "ソフトマックスの行"),
+        ("行の softmax", "行のソフトマックス"),
+        ("`softmax` と softmax(x)", "`softmax` と softmax(x)"),
+        ("[softmax.rows](#softmaxrows)", "[softmax.rows](#softmaxrows)"),
+        ("上位二つの差", "上位 2 つの差"),
+        ("2つの鍵", "2 つのキー"),
+        ("重み2つが 1/2", "重み 2 つが 1/2"),
+    ],
+)
+def test_the_words_of_the_glossary(said: str, word: str) -> None:
+    assert worded(said) == word
+    assert worded(word) == word
+
+
+# Conditions of the Japanese page that are the same in both languages.
+SAME_CONDITIONS = {
+    "`n = 2`",
+    "`n ≥ 2`",
+    "`v > 0`",
+    "`0 < epsilon < 1/2`",
+    "`d_k ≤ d_model`",
+    "`⟨x_i, x_i⟩ = 1、⟨x_i, x_j⟩ = rho < 1`",
+}
+
+
+def test_every_condition_and_scope_on_the_japanese_page_is_said_in_japanese() -> None:
+    text = (REPORTS / "derivation.ja.md").read_text(encoding="utf-8")
+    conditions = {
+        line
+        for part in re.findall(r"^条件:\n\n((?:- .*\n)+)", text, flags=re.M)
+        for line in part.replace("- ", "", 1).replace("\n- ", "\n").splitlines()
+    }
+    assert len(conditions) > 100
+    left = {one for one in conditions if not re.search("[ぁ-ヿ一-鿿]", one) and not re.fullmatch(r"\$.*\$", one)}
+    assert left <= SAME_CONDITIONS
+    assert not [one for one in conditions if re.search("entries at different|every entry|is fixed", one)]
+    scopes = set(re.findall(r"^\*\*.*\*\* (?:Proved|Numeric|ExactAtSizes|Assumed):(.*)$", text, flags=re.M))
+    assert len(scopes) > 20
+    assert {one for one in scopes if not re.search("[ぁ-ヿ一-鿿]", one)} <= {"λ → ∞"}
+    assert not [one for one in scopes if re.search(r"\b(every|each|all|within|fixed|wherever)\b", one)]
 
 
 def test_texts_have_the_same_fields_in_both_languages() -> None:

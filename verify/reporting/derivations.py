@@ -12,7 +12,16 @@ from typing import TYPE_CHECKING, Any
 
 from verify.reporting.formulas import block, condition, latex, matrix_form, statement
 from verify.reporting.github import safe
-from verify.reporting.words import Language, condition_words, reason, say
+from verify.reporting.words import (
+    Language,
+    condition_words,
+    data_words,
+    joined,
+    own,
+    reason,
+    say,
+    verdict_words,
+)
 
 if TYPE_CHECKING:
     from derive.catalogue import Claim
@@ -20,6 +29,7 @@ if TYPE_CHECKING:
     from derive.verdict import Verdict
 
 Proved = Sequence[tuple["Claim", "Verdict"]]
+_STOP = {"en": ".", "ja": "。"}
 _KINDS = ("Proved", "ExactAtSizes", "Numeric", "Assumed", "Unknown", "Refuted")
 
 
@@ -47,7 +57,7 @@ def _step_record(step: Step) -> dict[str, Any]:
 
 def markdown(claim: Claim, verdict: Verdict, language: Language = "en") -> str:
     """A claim as a section of a Markdown page."""
-    parts = [f"### {claim.id}", f"**{claim.title[language]}.** {verdict}"]
+    parts = [f"### {claim.id}", f"**{own(claim.title, language)}{_STOP[language]}** {verdict_words(verdict, language)}"]
     parts.append(block(claim.lhs, claim.relation, claim.rhs))
     if matrix := matrix_form(claim):
         parts.append(f"{say('In matrix form the right side is', language)}\n\n{matrix}")
@@ -55,14 +65,17 @@ def markdown(claim: Claim, verdict: Verdict, language: Language = "en") -> str:
         told = (f"- {_condition(a, language)}" for a in claim.assumptions)
         parts.append("\n".join([say("Conditions:", language), "", *told]))
     parts.append(_steps(claim, language))
-    if note := claim.note.get(language):
+    if note := own(claim.note, language):
         parts.append(note)
     parts.append(say("Source: {}", language, claim.source))
     return "\n\n".join(parts)
 
 
 def _condition(one: Any, language: Language) -> str:
-    return f"`{condition_words(one, language)}`" if isinstance(one, str) else condition(one)
+    if isinstance(one, str):
+        return f"`{condition_words(one, language)}`"
+    told = data_words(one, language)
+    return f"`{told}`" if told else condition(one)
 
 
 def _steps(claim: Claim, language: Language) -> str:
@@ -71,8 +84,8 @@ def _steps(claim: Claim, language: Language) -> str:
         return say("One step, by `{}`{}.", language, only.rule, _premises(only, language))
     parts = [say("Steps:", language)]
     for number, step in enumerate(claim.steps, 1):
-        note = f" {step.note[language]}" if step.note.get(language) else ""
-        parts.append(say("{}. by `{}`{}.", language, number, step.rule, _premises(step, language)) + note)
+        by = say("{}. by `{}`{}.", language, number, step.rule, _premises(step, language))
+        parts.append(joined(by, own(step.note, language), language))
         parts.append(block(step.lhs, step.relation, step.rhs))
     return "\n\n".join(parts)
 
@@ -93,7 +106,7 @@ def page(proved: Proved, language: Language = "en") -> str:
     for claim, verdict in proved:
         families.setdefault(claim.id.split(".")[0], []).append((claim, verdict))
     header = [say(word, language) for word in ("claim", "what it says", "verdict")]
-    rows = [f"| [{c.id}](#{c.id.replace('.', '')}) | {c.title[language]} | {v.kind.title} |" for c, v in proved]
+    rows = [f"| [{c.id}](#{c.id.replace('.', '')}) | {own(c.title, language)} | {v.kind.title} |" for c, v in proved]
     parts = [
         f"# {say('Derivations', language)}",
         say("derivations", language),

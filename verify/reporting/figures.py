@@ -232,7 +232,7 @@ def weights(result: StudyResult) -> str:
                 color=BLUE,
                 alpha=shade,
                 markersize=4,
-                label=f"layer {layer}" if layer in (0, result.data["layers"] - 1) else None,
+                label=f"layers 0 (pale) to {result.data['layers'] - 1} (dark)" if here[-1] else None,
             )
         rows.set_xscale("log")
         rows.set_xlabel("row standard deviation of the scores")

@@ -6,11 +6,11 @@ Does not: wrap lines; the terminal does.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from verify.reporting.formulas import condition_text, statement, text
 from verify.reporting.symbols import explained
-from verify.reporting.words import Language, condition_words, reason, say
+from verify.reporting.words import Language, condition_words, data_words, joined, reason, say
 
 if TYPE_CHECKING:
     from derive.catalogue import Claim
@@ -28,7 +28,7 @@ def plain_text(claim: Claim, verdict: Verdict, language: Language = "en") -> str
     lines += _block("Definitions", [condition_text(a) for a in defined], language)
     lines += _block(
         "Conditions",
-        [condition_words(a, language) if isinstance(a, str) else condition_text(a) for a in others],
+        [_condition(a, language) for a in others],
         language,
     )
     lines += _block("Symbols", [f"{text(one)}: {meaning}" for one, meaning in explained(claim, language)], language)
@@ -44,11 +44,16 @@ def plain_text(claim: Claim, verdict: Verdict, language: Language = "en") -> str
     return "\n".join([*lines, f"  {say('Source: {}', language, claim.source)}", f"  {verdict}"])
 
 
+def _condition(one: Any, language: Language) -> str:
+    if isinstance(one, str):
+        return condition_words(one, language)
+    return data_words(one, language) or condition_text(one)
+
+
 def _block(name: str, rows: list[str], language: Language) -> list[str]:
     return [f"  {say(name, language)}", *(f"    {row}" for row in rows)] if rows else []
 
 
 def _by(step: Step, language: Language) -> str:
     premises = say(", from {}", language, ", ".join(step.premises)) if step.premises else ""
-    note = f" {step.note[language]}" if step.note.get(language) else ""
-    return say("By {}{}.", language, step.rule, premises) + note
+    return joined(say("By {}{}.", language, step.rule, premises), step.note.get(language, ""), language)

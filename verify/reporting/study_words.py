@@ -14,7 +14,8 @@ TEXTS: dict[str, tuple[str, str]] = {
         "near-equal top scores carry it. Both are below, measured on rows of scores with the law of scale·q·k for "
         "standard normal q and k, beside exact values: quadrature at that very n, d_k and scale, no limit taken. "
         "Made by `attnproof report`; why the scale is 1/√d_k at all is on the page [Scaling](scaling.md).",
-        "係数 1/√d_k を省くと softmax の勾配は極端に小さくなる、と言われる。大きな d_k での「中央値の行」については正"
+        "係数 1/√d_k を省くとソフトマックスの勾配は極端に小さくなる、と言われる。大きな d_k での「中央値の行"
+        "」については正"
         "しい。一方、二乗平均は d_k とともにいったん増え、その後も d_k^(−1/2) の速さでしか減らない。上位 2 つのスコアが"
         "ほぼ等しい少数の行が平均を支えるからである。以下では、標準正規分布の q、k から作る scale·q·k と同じ分布に従う"
         "行で両方を測り、厳密値と並べる。厳密値はその n、d_k、scale のままの数値積分で、極限は取っていない。このページ"
@@ -25,7 +26,8 @@ TEXTS: dict[str, tuple[str, str]] = {
         "Frobenius norm: 0 when one key has all the weight, at most 1/√2 (two equal keys). Σα² is 1/n for equal "
         "weights and 1 for a single one; the entropy is in nats, at most ln n. z is (measured − exact)/standard error. "
         "Rows are independent; an interval is Student's.",
-        "α は 1 行の softmax、n はキーの数、J = diag(α) − ααᵀ はヤコビ行列 ∂α/∂(スコア)、‖J‖_F はフロベニウスノルムで"
+        "α は 1 行のソフトマックス、n はキーの数、J = diag(α) − ααᵀ はヤコビ行列 ∂α/∂(スコア)、‖J‖_F はフロベ"
+        "ニウスノルムで"
         "、重みが 1 つのキーに集中すると 0、最大は 1/√2(等しい 2 つのキー)。Σα² は重みが均等なら 1/n、1 つに集中すれば"
         " 1。エントロピーの単位は nat で、最大 ln n。z は(測定値 − 厳密値)/標準誤差。行は互いに独立で、区間は Student"
         " の t 分布による。",
@@ -66,14 +68,16 @@ TEXTS: dict[str, tuple[str, str]] = {
         "position between, and each adds one factor to a product: it degrades with the distance. What attention pays "
         "is dilution, by the number of keys and not by the distance, and n² scores. Made by `attnproof report`.",
         "自己アテンションでは、どの 2 つのトークンも 1 段で結ばれる。出力 i は、間にいくつトークンがあっても、重み α_ij"
-        " で値 j を直接読む。再帰型ネットワーク(RNN、LSTM)では同じ信号が間のすべての位置を通り、1 つ通るごとに積の因子"
+        " でバリュー j を直接読む。再帰型ネットワーク(RNN、LSTM)では同じ信号が間のすべての位置を通り、1 つ通る"
+        "ごとに積の因子"
         "が 1 つ増えるので、距離とともに劣化する。アテンションが払う代償は、距離ではなくキーの数による希釈と、n² 個のス"
         "コアの計算である。このページは `attnproof report` が作る。",
     ),
     "path attention": (
         "The derivative of an output by a value is one weight (`recurrence.attention_value_path`); nothing between j "
         "and i appears in it:",
-        "出力を値で微分すると重み 1 つになる(`recurrence.attention_value_path`)。j と i の間にあるものは現れない。",
+        "出力をバリューで微分すると重み 1 つになる(`recurrence.attention_value_path`)。j と i の間にあるもの"
+        "は現れない。",
     ),
     "path dilution": (
         "Here δ is Kronecker's. For scores that are independent and N(0, v), without a mask or a positional term, the "
@@ -136,7 +140,8 @@ TEXTS: dict[str, tuple[str, str]] = {
         "Throughout: i, j count tokens from 0, c and e components; α is a row of softmax weights, p_r = Σ α^r, "
         "J = diag(α) − ααᵀ its Jacobian, H its entropy, Z the sum of exponentials, s the scale; δ with two indices is "
         "Kronecker's. Sizes, laws and definitions stand with each claim. By an example of each:",
-        "全体を通じて、i、j は 0 から数えたトークン、c と e は成分の番号。α は 1 行の softmax の重み、p_r = Σ α^r、"
+        "全体を通じて、i、j は 0 から数えたトークン、c と e は成分の番号。α は 1 行のソフトマックスの重"
+        "み、p_r = Σ α^r、"
         "J = diag(α) − ααᵀ はそのヤコビ行列、H はエントロピー、Z は指数の和、s はスケール。添字が 2 つの δ はクロネッカ"
         "ーのデルタ。サイズ、分布、定義は各命題に書かれている。以下、記号ごとに例を 1 つ示す。",
     ),
@@ -183,7 +188,7 @@ PHRASES: dict[str, str] = {
     ),
     # saturation
     "Saturation": "飽和",
-    "Saturation of softmax against d_k, {} keys": "d_k に対する softmax の飽和(キー {} 個)",
+    "Saturation of softmax against d_k, {} keys": "d_k に対するソフトマックスの飽和(キー {} 個)",
     "entropy": "エントロピー",
     "‖J‖_F of a row: root mean square beside the median": "行ごとの ‖J‖_F:二乗平均平方根と中央値",
     "root mean square": "二乗平均平方根",
@@ -192,7 +197,7 @@ PHRASES: dict[str, str] = {
     "95 % quantile": "95 % 点",
     "share of rows below {}": "{} 未満の行の割合",
     "Saturation of softmax against d_k: the mean falls slowly without scaling, the median dies out": (
-        "d_k に対する softmax の飽和:スケールなしでは平均はゆっくり減り、中央値は消える"
+        "d_k に対するソフトマックスの飽和:スケールなしでは平均はゆっくり減り、中央値は消える"
     ),
     # weights
     "Real weights": "実際のモデルの重み",
@@ -274,7 +279,7 @@ PHRASES: dict[str, str] = {
     "every claim with its steps, conditions, source and verdict": "全命題のステップ、条件、出典、判定",
     "claims against numbers: 50 digits, float64, `compute`": ("命題と数値の照合:50 桁、float64、`compute`"),
     "the variance of q·k against d_k, with and without 1/√d_k": "d_k に対する q·k の分散、1/√d_k の有無",
-    "how far softmax saturates, and its gradient with it": "softmax はどこまで飽和し、勾配はどうなるか",
+    "how far softmax saturates, and its gradient with it": "ソフトマックスはどこまで飽和し、勾配はどうなるか",
     "one step between any two tokens, against RNN and LSTM": "どの 2 つのトークンも 1 段、RNN・LSTM との比較",
     "the heads of a trained 6-layer encoder": "学習済みの 6 層エンコーダのヘッド",
     "faults found in other libraries by `attnproof check` (English)": (
@@ -286,9 +291,9 @@ PHRASES: dict[str, str] = {
     "Q = XW^Q, K = XW^K, V = XW^V, all from one X": "Q = XW^Q、K = XW^K、V = XW^V を 1 つの X から作る",
     "score(i, j) = q_i·k_j, S = QKᵀ": "score(i, j) = q_i·k_j、S = QKᵀ",
     "the variance of a score grows in proportion to d_k": "スコアの分散は d_k に比例して大きくなる",
-    "without scaling softmax saturates and its gradient vanishes": "スケールしない softmax は飽和し、勾配が消える",
+    "without scaling softmax saturates and its gradient vanishes": "スケールしないソフトマックスは飽和し、勾配が消える",
     "S' = S/√d_k": "S' = S/√d_k",
-    "α = softmax of each row of S'; each row sums to 1": "α = S' の行ごとの softmax、各行の和は 1",
+    "α = softmax of each row of S'; each row sums to 1": "α = S' の行ごとのソフトマックス、各行の和は 1",
     "z_i = Σ_j α_ij v_j, Z = softmax(QKᵀ/√d_k)V": "z_i = Σ_j α_ij v_j、Z = softmax(QKᵀ/√d_k)V",
     "any two tokens are one step apart; an RNN or LSTM passes through all between and degrades": (
         "離れた 2 つのトークンも 1 段で結ばれる。RNN・LSTM は間をすべて通り、劣化する"

@@ -41,14 +41,14 @@ _MEANINGS = {
     "bias of the keys": "キーのバイアス",
     "bias of the queries": "クエリのバイアス",
     "softmax(x)": "softmax(x)",
-    "softmax of the rows of S": "S の各行の softmax",
+    "softmax of the rows of S": "S の各行のソフトマックス",
     "an additive bias of the scaled scores": "スケール後のスコアに加えるバイアス",
     "the incoming gradient": "上流の勾配",
     "the incoming gradient of the log-sum-exp": "log-sum-exp への上流の勾配",
     "the scores of one row": "1 行のスコア",
     "the scores of row i": "行 i のスコア",
     "the output": "出力",
-    "the output of self-attention without window or mask": "窓もマスクもない自己注意の出力",
+    "the output of self-attention without window or mask": "窓もマスクもない自己アテンションの出力",
     # moments
     "mean of a component of k": "k の成分の平均",
     "mean of a component of q": "q の成分の平均",
@@ -100,7 +100,7 @@ _MEANINGS = {
     "any vector": "任意のベクトル",
     "any direction": "任意の方向",
     "1/2 at a and at b, else 0: no softmax of finite scores for n ≥ 3": (
-        "a と b で 1/2、ほかは 0(n ≥ 3 では有限なスコアの softmax ではない)"
+        "a と b で 1/2、ほかは 0(n ≥ 3 では有限なスコアのソフトマックスではない)"
     ),
     "any place; b and k two others": "任意の位置(b と k はほかの 2 つ)",
     "the first of them": "その 1 つ目",
@@ -154,10 +154,10 @@ _MEANINGS = {
     ),
     "zᵀJz, the variance of z under the weights": "zᵀJz(重みのもとでの z の分散)",
     "the mean squared gradient in attention from one X to n other tokens of it.": (
-        "1 つの X から、そのほかの n トークンへの注意での勾配の二乗平均。"
+        "1 つの X から、そのほかの n トークンへのアテンションでの勾配の二乗平均。"
     ),
     "the same for self-attention from one X, with weights N(0, 1/d_model).": (
-        "1 つの X からの自己注意(重み N(0, 1/d_model))での同じ平均。"
+        "1 つの X からの自己アテンション(重み N(0, 1/d_model))での同じ平均。"
     ),
     "square of α·z, z the standardised scores": "α·z の 2 乗(z は標準化したスコア)",
     "the same with the own key among the n, to order 1/(n d_model).": (
@@ -267,7 +267,7 @@ _MEANINGS = {
     "dimension of the representation": "表現の次元",
     "length of the sequence": "系列の長さ",
     "width of the kernel": "カーネルの幅",
-    "size of the neighbourhood of restricted attention": "制限つき注意の近傍の大きさ",
+    "size of the neighbourhood of restricted attention": "制限つきアテンションの近傍の大きさ",
     "number of layers": "層の数",
 }
 _BEFORE = re.compile(r"(\([^()]*\))(?:, |: )?(.*)")

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from verify.reporting.formulas import condition_latex, condition_text, latex, matrix_latex, relation
 from verify.reporting.symbols import explained
-from verify.reporting.words import Language, condition_words, reason, say
+from verify.reporting.words import Language, condition_words, data_words, joined, reason, say
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -108,9 +108,11 @@ def _row(lhs: Any, name: str, rhs: Any, tag: str = "") -> str:
 
 def _condition(one: Any, language: Language) -> str:
     form = condition_latex(one)
-    return (
-        f"${form}$" if form else words(condition_words(one, language) if isinstance(one, str) else condition_text(one))
-    )
+    if form:
+        return f"${form}$"
+    if isinstance(one, str):
+        return words(condition_words(one, language))
+    return words(data_words(one, language) or condition_text(one))
 
 
 def _steps(claim: Claim, language: Language) -> list[str]:
@@ -134,7 +136,7 @@ def _reason(step: Step, language: Language) -> str:
     name = rf"\texttt{{{words(step.rule)}}}"
     premises = [rf"\texttt{{{words(p)}}}" for p in step.premises]
     text = say("By {}{}.", language, name, say(", from {}", language, ", ".join(premises)) if premises else "")
-    return text + (f" {words(note)}" if (note := step.note.get(language)) else "")
+    return joined(text, words(step.note.get(language, "")), language)
 
 
 def _rules(claim: Claim, language: Language) -> str:

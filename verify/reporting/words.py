@@ -7,10 +7,16 @@ Does not: translate what claims say: they carry their own titles and notes.
 from __future__ import annotations
 
 import re
-from typing import Literal
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any, Literal
 
+from verify.reporting import glossary
+from verify.reporting.glossary import worded
 from verify.reporting.study_words import PHRASES, REASONS, TEXTS
 from verify.studies.study import Phrase
+
+if TYPE_CHECKING:
+    from derive.verdict import Verdict
 
 Language = Literal["en", "ja"]
 
@@ -33,7 +39,7 @@ _TEXTS: dict[str, tuple[str, str]] = {
         "`derive` の命題を 3 通りに数値と照合する。(1) 乱数で選んだサイズと入力で両辺を 50 桁で 1 演算ずつ評価す"
         "る。(2) 右辺を float64 の関数にし、多倍長の値との差が演算ごとの最悪の丸め誤差の範囲にあることを確かめる"
         "。(3) `compute` の計算結果との差が素朴なアルゴリズムの誤差限界の範囲にあることを確かめる。ダッシュは照合"
-        "の対象外(softmax の平均、極限、対応する関数なし)を表し、理由は下の一覧にある。このページは "
+        "の対象外(ソフトマックスの平均、極限、対応する関数なし)を表し、理由は下の一覧にある。このページは "
         "`attnproof report` が作る。",
     ),
     "scaling": (
@@ -187,12 +193,48 @@ def condition_words(condition: str, language: Language) -> str:
     return condition
 
 
+def own(words: Mapping[str, str], language: Language) -> str:
+    """A claim's own words, its Japanese in the words of the glossary, for a page; "" where it has none."""
+    text = words.get(language, "")
+    return worded(text) if language == "ja" else text
+
+
+def joined(text: str, more: str, language: Language) -> str:
+    """Two sentences in a row: a space between them in English, none in Japanese."""
+    return f"{text}{' ' if language == 'en' else ''}{more}" if more else text
+
+
+def data_words(one: Any, language: Language) -> str | None:
+    """A condition that is data and no formula, in Japanese; None where the English is meant, or it is a formula."""
+    from derive.assumptions import FixedArray, RandomEntries, ZeroOne
+
+    if language == "en":
+        return None
+    if isinstance(one, ZeroOne):
+        return f"{one.array} の成分はすべて 0 か 1"
+    if isinstance(one, FixedArray):
+        return f"{one.array} は固定"
+    if isinstance(one, RandomEntries):
+        names = "、".join(str(a) for a in one.arrays)
+        law = glossary.law(str(one.law)).replace("**", "^")
+        gap = " " if law[0].isascii() else ""
+        return f"{names}:位置が異なる成分は互いに独立、各位置は{gap}{law}、ほかのすべてと独立"
+    return None
+
+
+def verdict_words(verdict: Verdict, language: Language) -> str:
+    """A verdict with its scope; its kind is a name and stays."""
+    if language == "ja" and verdict.scope:
+        return f"{verdict.kind.title}:{glossary.scope(verdict.scope)}"
+    return str(verdict)
+
+
 def skipped_for(detail: str, language: Language) -> str:
     """Why a comparison did not apply; a reason without a translation is said as it stands."""
     if language == "ja":
         for pattern, japanese in REASONS:
             if found := re.fullmatch(pattern, detail):
-                return found.expand(japanese)
+                return re.sub(r".*(?=:成分ごとの分布がない$)", lambda m: glossary.law(m[0]), found.expand(japanese))
     return detail
 
 
