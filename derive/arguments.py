@@ -83,13 +83,18 @@ def conditions(assumptions: Any) -> tuple[Assumption, ...]:
                 "InRange(i, 0, n - 1) or AtLeast(n, 1)"
             )
         _check(one)
-    return found
+    return tuple(Positive(expression(one.expr, "Positive.expr")) if isinstance(one, Positive) else one for one in found)
 
 
 def _check(one: Any) -> None:
     where = type(one).__name__
     for name in _EXPRESSIONS.get(type(one), ()):
         expression(getattr(one, name), f"{where}.{name}")
+    if isinstance(one, Positive) and (value := expression(one.expr, where)).is_number and value.is_positive is False:
+        raise StatementError(
+            f"Positive({value}): {value} is a number that can't be positive, and nothing meets the condition; "
+            "expected an expression with a symbol, as Positive(s), or leave the condition out"
+        )
     if isinstance(one, InRange) and not isinstance(one.index, sympy.Symbol):
         raise StatementError(f"InRange.index is {one.index!r}: expected an index, as index('i')")
     if isinstance(one, Defined):

@@ -228,10 +228,12 @@ def _spectrum() -> list[Claim]:
             source=HERE,
             symbols=SYMBOLS,
             note=(
-                "Equality needs every square of the certificate to vanish: v_i = 0 or α_i = 1/2, and v_i = −v_j for any"
+                "The certificate, ½|v|² − vᵀJv as a sum of squares, is the right side of softmax.eigenvalue_defect."
+                " Equality needs every one of these squares to vanish: v_i = 0 or α_i = 1/2, and v_i = −v_j for any"
                 " two positive weights. So 1/2 is attained only at two weights of 1/2 and the rest exactly 0: for n = 2"
                 " at equal scores; for n ≥ 3 it is a supremum; at n = 1 the Jacobian is 0.",
-                "等号には証明書のすべての平方が 0 であることが必要:v_i = 0 または α_i = 1/2、正の重み2つについて"
+                "証明書、すなわち ½|v|² − vᵀJv の平方和は softmax.eigenvalue_defect の右辺である。"
+                "等号にはそのすべての平方が 0 であることが必要:v_i = 0 または α_i = 1/2、正の重み2つについて"
                 " v_i = −v_j。よって 1/2 は重み2つが 1/2、他が厳密に 0 のときだけ達せられる:n = 2 ではスコアが等しい"
                 "とき、n ≥ 3 では上限であって達しない。n = 1 ではヤコビ行列は 0。",
             ),

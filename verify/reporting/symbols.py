@@ -123,7 +123,9 @@ def _own_nodes(expr: Any) -> set[Any]:
     return {
         node
         for node in expr.atoms(sympy.Expr)
-        if type(node).__module__.startswith("derive.") and node.args and not isinstance(node, Diff)
+        if type(node).__module__.startswith("derive.")
+        and node.args
+        and not isinstance(node, (Diff, sympy.IndexedBase))  # an array is a letter
     }
 
 
