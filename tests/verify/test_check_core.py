@@ -64,7 +64,7 @@ def test_a_correct_function_agrees(folder: Path, capsys: pytest.CaptureFixture[s
     assert code == errors.AGREES
     assert "agrees (float64" in out
     assert "empty-row by mask: zero" in out
-    assert "no corner is declared" in out
+    assert "is the causal corner that is meant: it is the one that a probe met" in out
 
 
 @pytest.mark.parametrize("name", BAD)

@@ -92,7 +92,7 @@ def test_conventions_are_named() -> None:
     assert met["lse-base"] == "e"
     assert met["empty-lse"] == "-inf"
     assert met["behind-mask (NaN in a value)"] == "inert"
-    assert any("no corner is declared" in text for text in result.not_shown)
+    assert any("is the causal corner that is meant" in text for text in result.not_shown)
 
 
 @pytest.mark.parametrize(

@@ -33,7 +33,7 @@ def check(
     target: Callable[..., Any] | str,
     *,
     spec: Specs = None,
-    dtype: str | Sequence[str] | None = None,
+    dtype: Any = None,
     like: str | None = None,
     layout: str = "bhnd",
     device: str = "cpu",
@@ -60,8 +60,8 @@ def check(
     in `layout`; a boolean mask's True = this key takes part. What the function accepts is read from its signature;
     arg maps features to its own names ({"mask": "attn_mask"}). spec: what is declared of it, as compute.Spec, a
     mapping, or words ("causal=bottom-right"). backward(q, k, v, grad_output, ...) -> (dq, dk, dv) gives gradients
-    where the library has none of its own. first: stop at the first finding. algorithm: its declared algorithm, which
-    narrows the tolerance. reference
+    where the library has none of its own. dtype: a name, NumPy's dtype, or a list of them.
+    first: stop at the first finding. algorithm: its declared algorithm, which narrows the tolerance. reference
     and properties: for a variant outside Spec, a float64 function to compare with, and functions that return a
     message when something is wrong.
 
@@ -124,16 +124,31 @@ def _sensible(target: Any, seed: int, timeout: float, memory: int, budget: float
         raise UsageError(f"memory {memory!r}: expected bytes above 0")
 
 
-def _dtypes(dtype: str | Sequence[str] | None, like: str) -> list[str]:
-    found = (
-        [dtype] if isinstance(dtype, str) else list(dtype) if dtype else ["float64" if like == "numpy" else "float32"]
-    )
+def _dtypes(dtype: Any, like: str) -> list[str]:
+    given = ["float64" if like == "numpy" else "float32"] if dtype is None else dtype
+    found = [_dtype_name(one) for one in (given if isinstance(given, (list, tuple)) else [given])]
+    if not found:
+        raise UsageError(f"dtype is empty: expected one of {', '.join(DTYPES)}, or several")
     short = {"fp64": "float64", "fp32": "float32", "fp16": "float16", "bf16": "bfloat16", "half": "float16"}
     found = [short.get(name, name) for name in found]
     for name in found:
         if name not in DTYPES:
             raise UsageError(f"dtype {name!r}: expected one of {', '.join(DTYPES)}")
     return found
+
+
+def _dtype_name(given: Any) -> str:
+    """The name of a dtype given as text, as NumPy's (np.float16, np.dtype("float16")), or as PyTorch's."""
+    if isinstance(given, str):
+        return given
+    if type(given).__module__.partition(".")[0] == "torch":
+        return str(given).removeprefix("torch.")
+    import numpy as np
+
+    try:
+        return np.dtype(given).name
+    except TypeError as error:
+        raise UsageError(f"dtype {given!r}: expected one of {', '.join(DTYPES)}, as text or as NumPy's") from error
 
 
 def _subject(
@@ -168,6 +183,17 @@ def _has_device(like: str, device: str, target: Any) -> None:
         raise UsageError(f"--device {device}: NumPy has no such device; give --like torch, jax or cupy")
 
 
+def _corner(call: Call) -> str:
+    """Which corner causal was counted from, where that matters and nothing was declared."""
+    n, m = call.q.shape[2], call.k.shape[2]
+    if n == m:
+        return ""
+    return (
+        f"; with {n} queries and {m} keys, causal=True was judged from the top-left corner (query i sees keys up to i):"
+        " if the last query is meant to see the last key, give spec='causal=bottom-right'"
+    )
+
+
 def assert_attention(
     out: Any, q: Any, k: Any, v: Any, *, spec: Specs = None, algorithm: Any = None, mask: Any = None, bias: Any = None,
     causal: bool = False,
@@ -175,6 +201,8 @@ def assert_attention(
     """Assert that `out` is attention of q, k, v within what the algorithm's worst case allows.
 
     Arrays of NumPy, PyTorch, JAX or CuPy, (…, n, d) with at most two leading axes; mask boolean, True = takes part.
+    causal=True counts from the top-left corner: query i sees keys up to i. Where queries and keys differ in number
+    and the last query sees the last key, give spec="causal=bottom-right".
 
     Raises AssertionError with the worst entry, what was expected, and a diagnosis where the fault is known.
 
@@ -201,6 +229,7 @@ def assert_attention(
         named = diagnose(call, reply, known, found[0])
         tail = f"; {named[1]}" if named else ""
         where = f" at {found[0].index}" if found[0].index else ""
-        raise AssertionError(f"{found[0].message}{where}{tail}")
+        corner = _corner(call) if causal and "causal" not in declared.conventions else ""
+        raise AssertionError(f"{found[0].message}{where}{tail}{corner}")
     if known.right.outside.any():
         raise AssertionError("a score is +inf or NaN: outside the domain of attention, neither right nor wrong")

@@ -34,13 +34,17 @@ class Case:
 
 @dataclass(frozen=True)
 class Setting:
-    """What a target can be asked in one dtype, and what is declared of it. quick: fewer cases are wanted."""
+    """What a target can be asked in one dtype, and what is declared of it. quick: fewer cases are wanted.
+
+    met_corner: the causal corner that a probe met, where none is declared.
+    """
 
     profile: Profile
     declared: Declared
     dtype: str
     has: frozenset[str] = field(default_factory=frozenset)
     quick: bool = False
+    met_corner: str | None = None
 
     @property
     def kind(self) -> np.dtype[Any]:
@@ -60,8 +64,8 @@ class Setting:
 
     @property
     def corner(self) -> str | None:
-        """The declared causal corner, if any."""
-        return self.declared.conventions.get("causal")
+        """The causal corner that is declared, else the one that a probe met, if any."""
+        return self.declared.conventions.get("causal") or self.met_corner
 
     @property
     def single(self) -> bool:
@@ -91,8 +95,11 @@ class Setting:
         if h != call.k.shape[1] * self.group:
             return False
         corner = call.spec.causal != "none" or call.spec.window is not None
-        if corner and call.q.shape[2] != call.k.shape[2] and self.corner is None and call.spec.past == 0:
-            return False
+        if corner and call.q.shape[2] != call.k.shape[2] and call.spec.past == 0:
+            # The corner that a probe met is causal's alone: windows, slopes and lengths may count from another.
+            alone = call.spec.window is None and call.alibi_slopes is None and call.key_lengths is None
+            if (self.corner if alone else self.declared.conventions.get("causal")) is None:
+                return False
         if call.spec.past and "past" not in self.has | built:
             return False
         return call.features <= self.has | built

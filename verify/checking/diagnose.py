@@ -8,17 +8,24 @@ Does not: prove a cause; two misreadings may agree on one input.
 from __future__ import annotations
 
 from collections.abc import Collection
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
+from verify.checking.allowance import sensible
 from verify.checking.calls import Array, Call, Reply
 from verify.checking.outcomes import Wrong, scaled_output
-from verify.checking.values import Answer, Violation, comparable
+from verify.checking.values import Answer, Violation, answer, comparable, differences
 from verify.checking.wrong_scores import ALL_ZERO
 from verify.checking.wrongs import alternatives
 
 SLACK = 3.0
+FLOAT32 = (
+    "looks like float32 arithmetic: the errors are within float32's bound; try --dtype float32 (dtype='float32'), "
+    "or declare --algorithm eager:accumulate=fp32,output=fp32"
+)
+# Of the largest value: an error of float32 sums is smaller, unless scores are large.
+SMALL = 1e-4
 MULTIPLIED = "matches scores multiplied by"
 
 
@@ -56,12 +63,14 @@ ACCUMULATORS = frozenset(("fp16 accumulation", "bf16 accumulation"))
 @dataclass(frozen=True)
 class Evidence:
     """What one failing case says of the misreadings. fits: (kind, text) of those its output equals, nearest first.
-    refuted: texts of those that apply to it and leave it unexplained. scaled: a factor on the scores that fits."""
+    refuted: texts of those that apply to it and leave it unexplained. scaled: a factor on the scores that fits.
+    narrow: the output is right for float32, where float64 was asked."""
 
     fits: tuple[tuple[str, str], ...] = ()
     refuted: frozenset[str] = frozenset()
     scaled: tuple[str, str] | None = None
     overflow: tuple[str, str] | None = None
+    narrow: bool = False
 
 
 NOTHING = Evidence()
@@ -83,6 +92,8 @@ def choose(found: Evidence, about: str, established: Collection[str] = ()) -> tu
     the kind the case is about; a weak likeness (all zero, a plain mean, a factor on the scores) explains, but names
     the kind only where the case is about nothing in particular.
     """
+    if found.narrow:
+        return "precision", FLOAT32
     if found.overflow is not None:
         return found.overflow
     for kind, text in found.fits:
@@ -112,7 +123,19 @@ def says(found: Evidence, diagnosis: str) -> bool:
 
 
 def evidence(call: Call, reply: Reply, known: Answer, violation: Violation) -> Evidence:
-    """Every misreading held against one failing output."""
+    """Every misreading held against one failing output; under float64, float32 arithmetic too."""
+    found = _held(call, reply, known, violation)
+    if call.dtype != np.float64 or known.judge.declared or not comparable(call, reply) or violation.name != "output":
+        return found
+    coarse = _in_float32(call, reply, known)
+    if coarse is None:
+        return replace(found, refuted=found.refuted | {FLOAT32})
+    if not coarse.narrow:
+        return replace(coarse, fits=tuple(fit for fit in coarse.fits if fit[0] not in ACCUMULATORS))
+    return replace(found, fits=coarse.fits + found.fits, narrow=True)
+
+
+def _held(call: Call, reply: Reply, known: Answer, violation: Violation) -> Evidence:
     if violation.name != "output" or not comparable(call, reply) or reply.output is None:
         return NOTHING
     if violation.rule not in ("values", "non-finite", "masks matter"):
@@ -126,7 +149,9 @@ def evidence(call: Call, reply: Reply, known: Answer, violation: Violation) -> E
     if not np.isfinite(got[judged]).all():
         return Evidence(overflow=_overflow(call, known))
     fits: list[tuple[float, tuple[str, str]]] = []
-    refuted, idle, moved = set(), set(), set()
+    refuted: set[str] = set()
+    idle: set[str] = set()
+    moved: set[str] = set()
     for wrong in alternatives(call):
         if call.dtype == np.float64 and wrong.kind in ACCUMULATORS:
             continue  # no implementation takes float64 and sums in 16 bits
@@ -147,6 +172,32 @@ def evidence(call: Call, reply: Reply, known: Answer, violation: Violation) -> E
     scaled = _scaled(call, got, judged, room) if not fits else None
     named = tuple(name for _, name in fits)
     return Evidence(named, frozenset(refuted) - {text for _, text in named}, scaled)
+
+
+def _in_float32(call: Call, reply: Reply, known: Answer) -> Evidence | None:
+    """What a float64 case says when read in float32, if its output is one that float32 arithmetic could give.
+
+    The inputs are rounded to float32 as such a target rounds them; a fault beyond float32's bound is then diagnosed
+    within that bound. None where the output is not of float32, or an input is beyond float32's range.
+    """
+    out = reply.output
+    if out is None:
+        return None
+    with np.errstate(all="ignore"):
+        narrow = np.array_equal(out, out.astype(np.float32), equal_nan=True)
+        error = np.abs(out - known.right.output)[known.judged]
+        if not narrow and not error.max(initial=0) <= SMALL * np.abs(call.v).max(initial=0):
+            return None
+        arrays = {name: a.astype(np.float32) for name, a in call.arrays().items() if a.dtype == np.float64}
+    if any(not np.array_equal(np.isfinite(a), np.isfinite(getattr(call, name))) for name, a in arrays.items()):
+        return None
+    less = call.with_(**arrays)
+    right = answer(less, sensible("float32"))
+    given = Reply(output=out.astype(np.float32) if narrow else out)
+    found = differences(less, given, right)
+    if not found:
+        return Evidence(fits=(("precision", FLOAT32),), narrow=True)
+    return _held(less, given, right, found[0]) if narrow else None
 
 
 def degenerate(wrong: Wrong, judged: Array) -> bool:

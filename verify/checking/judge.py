@@ -18,6 +18,7 @@ from verify.checking.allowance import Judge, parse_algorithm
 from verify.checking.calls import Call, Reply
 from verify.checking.cases import BUILT_IN, Case, Setting, as_features
 from verify.checking.conventions import Met, conventions, gradient_determinism, reading_of
+from verify.checking.diagnose import FLOAT32
 from verify.checking.extent import Extent
 from verify.checking.gradients import gradient_findings
 from verify.checking.inputs import PLAIN
@@ -28,6 +29,7 @@ from verify.checking.properties import Broken, properties
 from verify.checking.reference import USUAL, Reading
 from verify.checking.result import CheckResult, Class, Convention
 from verify.checking.runner import Subject
+from verify.checking.specs import CONVENTIONS
 from verify.checking.statistics import suspicious
 from verify.checking.values import Answer, answer, differences, metadata
 from verify.checking.variants import VARIANTS, groups
@@ -57,6 +59,7 @@ class Session(Ledger):
         self.graded = 0
         self.unsupported = False
         self.unmet: list[str] = []
+        self.open: list[str] = []
         self.asked: dict[str, None] = {}
         self.start = time.monotonic()
         self._answers: dict[int, tuple[Call, Answer]] = {}
@@ -131,6 +134,11 @@ class Session(Ledger):
             self.conventions.append(one.convention)
         self.reading = reading_of(met, dict(self.plan.declared.conventions))
         self._answers.clear()
+        corner = next((m.convention.met for m in met if m.convention.name == "causal"), None)
+        if corner in CONVENTIONS["causal"] and self.setting.corner is None:
+            self.setting = replace(self.setting, met_corner=corner)
+        elif corner is not None and self.setting.corner is None and not corner.startswith("refuses"):
+            self.open.append("n ≠ m with causal was not judged: declare --spec causal=top-left or bottom-right")
         base = next((m.convention.met for m in met if m.convention.name == "lse-base"), None)
         if base == "2" and "lse-base" not in self.plan.declared.conventions:
             spec = self.plan.declared.spec.with_(lse_base=2.0)
@@ -242,6 +250,11 @@ class Session(Ledger):
             self.not_shown.append(
                 "causal with n_q != n_k: no corner is declared (--spec causal=top-left or bottom-right)"
             )
+        if self.setting.met_corner is not None:
+            self.not_shown.append(
+                f"whether {self.setting.met_corner} is the causal corner that is meant: it is the one that a probe met"
+                f" (--spec causal={self.setting.met_corner}, if meant)"
+            )
         if "grad" not in has:
             self.not_shown.append("gradients: the target gives none")
         if self.setting.group == 1:
@@ -251,6 +264,7 @@ class Session(Ledger):
         self.not_shown += [text for text in told if text]
         most = "two" if self.plan.quick else "three"
         self.not_shown.append(f"faults that need more than {most} features together (gradients: more than two)")
+        self.asked |= dict.fromkeys(f.kind for f in self.findings if f.kind in KINDS)
         missing = [kind for kind in KINDS if kind not in self.asked]
         if missing:
             self.not_shown.append(f"no input was about: {', '.join(missing)}")
@@ -261,7 +275,8 @@ class Session(Ledger):
             dtype=self.setting.dtype,
             algorithm=self.judge.text,
             seed=self.plan.seed,
-            findings=tuple(self.findings),
+            # What only a coarser format would explain comes after what no format explains.
+            findings=tuple(sorted(self.findings, key=lambda f: f.diagnosis == FLOAT32)),
             conventions=tuple(self.conventions),
             out_of_domain=tuple(self.out_of_domain),
             not_shown=tuple(self.not_shown),
@@ -272,6 +287,7 @@ class Session(Ledger):
             calls=self.calls,
             seconds=time.monotonic() - self.start,
             unmet=tuple(self.unmet),
+            open=tuple(self.open),
         )
 
 

@@ -22,8 +22,8 @@ from verify.checking.values import Answer, Violation, comparable, differences, o
 from verify.checking.wording import needs, row_text
 
 NO_KEYS: tuple[tuple[int, float], ...] = ()
-# Random inputs of one kind move the error of one fault by a factor of two or three.
-CLEARLY = 4.0
+# By how much an error must fall without a feature to need it: inputs of one kind move one fault's error nearly so far.
+CLEARLY = 3.0
 
 
 class Stop(Exception):

@@ -132,6 +132,7 @@ class CheckResult:
     """All that a check of one target found. `ok` when something was judged, nothing differs, nothing is suspicious.
 
     unmet: what was asked for in so many words and could not be judged; a run with any is never "agrees".
+    open: what the target can be asked and no input judged, for want of a declaration; the status line says it.
     asked: the kinds of fault that some input of this run was about; not_shown: what it could not have seen.
     """
 
@@ -150,6 +151,7 @@ class CheckResult:
     calls: int = 0
     seconds: float = 0.0
     unmet: tuple[str, ...] = ()
+    open: tuple[str, ...] = ()
 
     @property
     def status(self) -> str:
@@ -178,9 +180,8 @@ class CheckResult:
         """The whole result as a person reads it: one cause once, with its smallest example."""
         from verify.checking.grouping import grouped, refusals
 
-        lines = [
-            f"{self.target}: {self.status} ({self.dtype}, {self.cases} cases, {self.calls} calls, seed {self.seed})"
-        ]
+        said = f"{self.status}, except that {'; '.join(self.open)}" if self.ok and self.open else self.status
+        lines = [f"{self.target}: {said} ({self.dtype}, {self.cases} cases, {self.calls} calls, seed {self.seed})"]
         lines.append(f"judged as: {self.algorithm}")
         if self.switches:
             lines.append("runs on: " + ", ".join(f"{name} {value}" for name, value in self.switches.items()))
@@ -274,6 +275,7 @@ def merged(results: list[CheckResult]) -> CheckResult:
         cases=sum(r.cases for r in results),
         calls=sum(r.calls for r in results),
         seconds=sum(r.seconds for r in results),
+        open=tuple(dict.fromkeys(t for r in results for t in r.open)),
         unmet=tuple(dict.fromkeys(t for r in results for t in (r.unmet or ())))
         or tuple(f"{r.dtype}: no input was judged" for r in results if len(results) > 1 and r.status == "not judged"),
     )

@@ -6,6 +6,7 @@ Does not: search for targets, or run an ONNX file outside onnxruntime.
 
 from __future__ import annotations
 
+import ast
 import difflib
 import importlib
 import importlib.util
@@ -56,6 +57,11 @@ def parse_target(text: str, *, like: str | None = None, **options: Any) -> Targe
     """Read a target's text. Raises UsageError when it names nothing that can be there."""
     if like is not None and like not in LIBRARIES:
         raise UsageError(f"--like {like}: expected one of {', '.join(LIBRARIES)}")
+    if not all(part.isidentifier() for part in options.get("backward", "").split(".")) and options.get("backward"):
+        raise UsageError(
+            f"--backward {options['backward']!r}: expected the name of a function beside the target, in the same file"
+            f" or module, as --backward {options['backward'].rpartition(':')[2] or 'gradients'}"
+        )
     if text in KNOWN:
         module, attribute, library = KNOWN[text]
         return Target(text, "module", module, attribute, library, **options)
@@ -67,6 +73,9 @@ def parse_target(text: str, *, like: str | None = None, **options: Any) -> Targe
             raise UsageError(f"{text} has {path.stat().st_size} bytes: a model above {ONNX_LIMIT} bytes is refused")
         return Target(text, "onnx", str(path.resolve()), "", like or "numpy", **options)
     where, colon, attribute = text.rpartition(":")
+    if text.removesuffix(":").endswith(".py"):
+        name = text.removesuffix(":")
+        raise UsageError(f"target {text!r}: a file holds many functions; expected FILE.py:FUNCTION{_functions(name)}")
     if not colon or not where or not attribute:
         near = difflib.get_close_matches(text, KNOWN, n=3, cutoff=0.4)
         hint = f"; did you mean {', '.join(near)}?" if near else f"; known names: {', '.join(KNOWN)}"
@@ -83,6 +92,16 @@ def parse_target(text: str, *, like: str | None = None, **options: Any) -> Targe
     return Target(text, "module", where, attribute, like or "numpy", **options)
 
 
+def _functions(path: str) -> str:
+    """The functions at the top of a file, read without running it, as ", as x.py:f"; "" where none can be read."""
+    try:
+        body = ast.parse(Path(path).read_bytes()).body
+    except (OSError, SyntaxError, ValueError):
+        return ""
+    names = [node.name for node in body if isinstance(node, ast.FunctionDef) and not node.name.startswith("_")]
+    return f", as {path}:{names[0]} (found there: {', '.join(names[:8])}{', ...' * (len(names) > 8)})" if names else ""
+
+
 def load(target: Target) -> tuple[Any, Any, Profile]:
     """Import the target: (function, backward or None, profile). Runs the target's module.
 
@@ -95,7 +114,7 @@ def load(target: Target) -> tuple[Any, Any, Profile]:
         return function, None, Profile(target.text, target.like, layout, parameters=parameters)
     module = _module(target)
     function = _attribute(module, target.attribute, target.text)
-    backward = _attribute(module, target.backward, target.text) if target.backward else None
+    backward = _attribute(module, target.backward, target.text, "--backward") if target.backward else None
     own = getattr(function, "attention_profile", None)
     parameters = read_parameters(function, target.renamed)
     profile = Profile(
@@ -150,7 +169,9 @@ def refuse_class(found: Any) -> None:
         )
 
 
-def _attribute(module: Any, name: str, text: str) -> Any:
+def _attribute(module: Any, name: str, text: str, option: str = "") -> Any:
+    """A function by its name. option: the option that gave the name, where it is not the target's own."""
+    asked = f"{option} {name!r}, beside target {text!r}" if option else f"target {text!r}"
     found: Any = module
     for part in name.split("."):
         if not hasattr(found, part):
@@ -159,9 +180,9 @@ def _attribute(module: Any, name: str, text: str) -> Any:
             listed = f"did you mean {', '.join(near)}? " if near else ""
             count = f"{len(names)} callable{'s' * (len(names) != 1)} found there"
             others = f": {', '.join(names[:8])}{', ...' if len(names) > 8 else ''}" if names and not near else ""
-            raise UsageError(f"target {text!r}: no function {part!r} there; {listed}{count}{others}")
+            raise UsageError(f"{asked}: no function {part!r} there; {listed}{count}{others}")
         found = getattr(found, part)
     refuse_class(found)
     if not callable(found):
-        raise UsageError(f"target {text!r}: {name} is a {type(found).__name__}, expected a function")
+        raise UsageError(f"{asked}: {name} is a {type(found).__name__}, expected a function")
     return found

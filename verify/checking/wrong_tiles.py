@@ -35,21 +35,20 @@ def rescalings(call: Call) -> Iterator[Wrong]:
         kept = np.concatenate([after[..., 1:], ones], -1)[..., tile]
         fresh = _weights(s, top[..., tile])
         right = fresh * kept
-        of = f"tiles of {size}"
-        yield Wrong("tile max", f"matches {of} whose output is not rescaled when the running maximum rises",
+        yield Wrong("tile max", "matches tiles whose output is not rescaled when the running maximum rises",
                     _divided(fresh, right, v))  # fmt: skip
-        yield Wrong("tile max", f"matches {of} whose sum of weights is not rescaled when the running maximum rises",
+        yield Wrong("tile max", "matches tiles whose sum of weights is not rescaled when the running maximum rises",
                     _divided(right, fresh, v))  # fmt: skip
-        yield Wrong("tile max", f"matches {of} that are not rescaled at all when the running maximum rises",
+        yield Wrong("tile max", "matches tiles that are not rescaled at all when the running maximum rises",
                     _divided(fresh, fresh, v))  # fmt: skip
         stale = np.concatenate([ones, ones, rise[..., 1:-1]], -1)
         late = np.flip(np.cumprod(np.flip(stale, -1), -1), -1)
         late = np.concatenate([late[..., 1:], ones], -1)[..., tile] * fresh
-        yield Wrong("tile max", f"matches {of} rescaled by a stale factor: that of the tile before",
+        yield Wrong("tile max", "matches tiles rescaled by a stale factor: that of the tile before",
                     _divided(late, late, v))  # fmt: skip
         before = np.concatenate([top[..., :1], top[..., :-1]], -1)
         early = _weights(s, np.where(np.isfinite(before), before, top)[..., tile]) * kept
-        yield Wrong("tile max", f"matches {of} whose weights are taken against a stale maximum: that before the tile",
+        yield Wrong("tile max", "matches tiles whose weights are taken against a stale maximum: that before the tile",
                     _divided(early, early, v))  # fmt: skip
 
 
@@ -65,7 +64,7 @@ def skipped(call: Call) -> Iterator[Wrong]:
         last = np.minimum((i // size + 1) * size, n) - 1 + offset
         lost = (j // size * size >= last) & seen
         if lost.any():
-            yield Wrong("causal alignment", f"matches causal tiles of {size} skipped one key too early",
+            yield Wrong("causal alignment", "matches causal tiles skipped one key too early",
                         attend(np.where(lost, -np.inf, s), v, sink=sink))  # fmt: skip
 
 

@@ -14,13 +14,17 @@ from verify.errors import UsageError
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Arguments of `attnproof check`."""
-    parser.add_argument("target", help="FILE.py:FUNCTION, MODULE:FUNCTION, MODEL.onnx, or a known name as torch.sdpa")
+    parser.add_argument(
+        "target", nargs="?", help="FILE.py:FUNCTION, MODULE:FUNCTION, MODEL.onnx, or a known name as torch.sdpa"
+    )
     parser.add_argument("--like", choices=("numpy", "torch", "jax", "cupy"), help="array library of the target")
     parser.add_argument("--device", default="cpu", choices=("cpu", "cuda"))
     parser.add_argument("--compile", action="store_true", help="judge torch.compile of the target")
     parser.add_argument("--layout", default="bhnd", choices=("bhnd", "bnhd", "thd", "nd"), help="axes of q, k, v")
     parser.add_argument("--arg", action="append", default=[], metavar="FEATURE=NAME", help="the target's own name")
-    parser.add_argument("--spec", nargs="+", default=[], metavar="KEY=VALUE", help="what is declared of the target")
+    parser.add_argument(
+        "--spec", nargs="+", action="extend", default=[], metavar="KEY=VALUE", help="what is declared of the target"
+    )
     parser.add_argument("--dtype", default=None, help="float64, float32, float16, bfloat16, or several with commas")
     parser.add_argument("--algorithm", default=None, help="as flash:block=128,weights=fp16,accumulate=fp32")
     parser.add_argument("--grad", action="store_true", help="judge gradients too")
@@ -45,9 +49,10 @@ def run(args: argparse.Namespace) -> int:
         raise UsageError("--timeout and --budget: expected seconds above 0")
     if not 0 < args.memory < float("inf"):
         raise UsageError(f"--memory {args.memory:g}: expected GiB above 0")
+    target, words = _target(args.target, [word for text in args.spec for word in text.split()])
     result = check(
-        args.target,
-        spec=[word for text in args.spec for word in text.split()] or None,
+        target,
+        spec=words or None,
         dtype=args.dtype.split(",") if args.dtype else None,
         like=args.like,
         layout=args.layout,
@@ -71,6 +76,16 @@ def run(args: argparse.Namespace) -> int:
     if args.junit_xml:
         jsonout.write_whole(Path(args.junit_xml), result.to_junit())
     return result.exit_code
+
+
+def _target(target: str | None, words: list[str]) -> tuple[str, list[str]]:
+    """(target, words of --spec): a target written after --spec's words is told from them by having no "="."""
+    stray = [word for word in words if "=" not in word]
+    if target is None and len(stray) == 1:
+        return stray[0], [word for word in words if word != stray[0]]
+    if target is None:
+        raise UsageError("no target: expected FILE.py:FUNCTION, MODULE:FUNCTION, MODEL.onnx, or a known name")
+    return target, words
 
 
 def _pairs(words: list[str]) -> dict[str, str]:
