@@ -15,6 +15,7 @@ from typing import Any
 import numpy as np
 
 from verify.checking.allowance import Judge, allowed
+from verify.checking.arguments import shapes
 from verify.checking.calls import Array, Call, Reply
 from verify.checking.cases import Case, Generator, Setting, direct
 from verify.checking.combinations import graded
@@ -78,6 +79,7 @@ def gradient_cases(setting: Setting, rng: Generator) -> Iterator[Case]:
     yield from _with_variants(setting, rng, case)
     for drawn in graded(setting, rng):
         yield case(drawn.name, "gradient", drawn.call)
+    yield from _of_arguments(setting, rng, case)
 
 
 def _with_masks(setting: Setting, rng: Generator, case: Callable[..., Case]) -> Iterator[Case]:
@@ -139,6 +141,20 @@ def _with_variants(setting: Setting, rng: Generator, case: Callable[..., Case]) 
         call = setting.call(q, k, v, lse=True)
         both = rng.standard_normal(call.q.shape[:3]).astype(setting.kind)
         yield case("log-sum-exp, normal", "LSE gradient", call, grad_lse=both)
+
+
+def _of_arguments(setting: Setting, rng: Generator, case: Callable[..., Case]) -> Iterator[Case]:
+    """A scale of 0, above 1 and below 0, whatever was drawn before; a bias of every broadcast shape."""
+    if setting.can("scale"):
+        q, k, v = setting.normal(rng, 5, 7, 8)
+        for scale in (4.0, -0.5, 0.0):
+            call = setting.call(q / (abs(scale) or 1.0), k, v, setting.spec(scale=scale))
+            yield case(f"scale {scale:g}", "gradient", call)
+    if setting.can("bias"):
+        q, k, v = setting.normal(rng, 3, 5, 4, b=1 if setting.profile.layout == "thd" else 2)
+        for shape in shapes(len(q), q.shape[1], 3, 5):
+            call = setting.call(q, k, v, bias=rng.standard_normal(shape))
+            yield case(f"bias of {' × '.join(map(str, shape))}", "bias gradient", call)
 
 
 def _of_scale(setting: Setting, rng: Generator, case: Callable[..., Case]) -> Iterator[Case]:

@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 
+from verify.checking.arguments import ARGUMENTS
 from verify.checking.cases import Case, Generator, Setting, direct
 from verify.checking.combinations import combinations, sizes
 
@@ -165,4 +166,4 @@ def dropouts(setting: Setting, rng: Generator) -> Iterator[Case]:
         yield Case("dropout 0", "dropout", setting.call(q, k, v, options=(("dropout", 0.0),)))
 
 
-VARIANTS = (scales, softcaps, sinks, alibis, rotary, log_sums, dropouts, sizes, combinations)
+VARIANTS = (scales, softcaps, sinks, alibis, rotary, log_sums, dropouts, sizes, combinations, *ARGUMENTS)
