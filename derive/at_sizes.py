@@ -41,7 +41,14 @@ class Unreadable(StatementError):
 
 @dataclass(frozen=True)
 class _Info:
-    locals: tuple[Any, ...]
+    """What the value of an expression depends on, besides the draw.
+
+    scoped: indices it names itself, which a binder around it may shadow. opened: indices that the bodies of its
+    abbreviations name, the indices of the instance whatever binders are in force. arrays: through abbreviations too.
+    """
+
+    scoped: tuple[Any, ...]
+    opened: tuple[Any, ...]
     arrays: frozenset[str]
 
 
@@ -77,17 +84,18 @@ class Evaluator:
         if not expr.args:
             return self._atom(expr, env, seeds)
         info = self._info.get(expr) or self._facts(expr)
-        place = tuple([env[s] if s in env else self.globals.get(s) for s in info.locals])
-        key = (expr, place, tuple([s for s in seeds if s[0] in info.arrays]) if seeds else ())
+        place = tuple([env[s] if s in env else self.globals.get(s) for s in info.scoped])
+        around = tuple([self.globals.get(s) for s in info.opened])
+        key = (expr, place, around, tuple([s for s in seeds if s[0] in info.arrays]) if seeds else ())
         if key not in self._memo:
             self._memo[key] = self._node(expr, env, seeds)
         return self._memo[key]
 
     def _facts(self, expr: Any) -> _Info:
-        """Which indices and which arrays (through abbreviations too) the value of expr depends on."""
+        """What the value of expr depends on, itself and through abbreviations."""
         if expr not in self._info:
             arrays: set[str] = set()
-            indices = free_symbols(expr)
+            opened: set[Any] = set()
             todo = [expr]
             while todo:
                 for node in sympy.preorder_traversal(todo.pop()):
@@ -98,9 +106,11 @@ class Evaluator:
                         if label in self.statement.definitions:
                             definition = self.statement.definitions[label]
                             todo.append(definition.body)
-                            indices |= free_symbols(definition.body) - set(definition.indices)
-            varying = indices & (self.statement.binders | {r.index for r in self.statement.movable})
-            self._info[expr] = _Info(tuple(sorted(varying, key=str)), frozenset(arrays))
+                            opened |= free_symbols(definition.body) - set(definition.indices)
+            movable = {r.index for r in self.statement.movable}
+            scoped = free_symbols(expr) & (self.statement.binders | movable)
+            ordered = tuple(sorted(scoped, key=str)), tuple(sorted(opened & movable, key=str))
+            self._info[expr] = _Info(*ordered, frozenset(arrays))
         return self._info[expr]
 
     def _atom(self, expr: Any, env: Mapping[Any, int], seeds: tuple[_Seed, ...] = ()) -> Any:

@@ -62,9 +62,9 @@ class Importer(Leaves):
     """Reads statements under one list of assumptions.
 
     opaque: names of defined arrays to keep as they are, where a lemma speaks of them; all others are unfolded.
-    statement: the expressions to be read. An assumption's free index that isn't free in them speaks of every value in
-    its range; one that is free in them speaks of that value. Only of the latter a value is known to exist: a range of
-    any other index says nothing of the sizes, as it may be empty.
+    statement: the expressions to be read. An assumption's free index that isn't free in them (nor in the body of an
+    abbreviation that they use) speaks of every value in its range; one that is speaks of that value. Only of the
+    latter a value is known to exist: a range of any other index says nothing of the sizes, as it may be empty.
     """
 
     def __init__(
@@ -91,10 +91,25 @@ class Importer(Leaves):
         super().__init__(env, ranged)
         self.normaliser = Normaliser(env)
         sides = [sympy.sympify(side, strict=True) for side in statement]
-        self._fixed = frozenset().union(*(side.free_symbols for side in sides))
+        self._fixed = self._free(sides)
         self._read_bounds()
         self.declare(*sides)
         self._read_patterns()
+
+    def _free(self, sides: Iterable[Any]) -> frozenset[Any]:
+        """Free symbols of the sides and of the bodies that they open, which are read outside all sums."""
+        found: set[Any] = set()
+        opened: set[str] = set()
+        todo = [(side, frozenset[Any]()) for side in sides]
+        while todo:
+            expr, own = todo.pop()
+            found |= expr.free_symbols - own
+            names = {base_name(base) for base in expr.atoms(sympy.IndexedBase, sympy.Symbol)}
+            for name in (names & self.definitions.keys()) - opened:
+                opened.add(name)
+                definition = self.definitions[name]
+                todo.append((sympy.sympify(definition.body, strict=True), frozenset(definition.indices)))
+        return frozenset(found)
 
     # ---- side conditions ------------------------------------------------------------------------------------------
 
