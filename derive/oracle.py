@@ -37,7 +37,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from derive import oracle_mixture, oracle_order, oracle_pairs, oracle_self_attention
 from derive.errors import StatementError
-from derive.oracle_points import MAXIMA, check_sizes, mixed, numbers, relative_error, rows
+from derive.oracle_points import MAXIMA, check_sizes, check_spread, check_tail, mixed, numbers, relative_error, rows
 from derive.oracle_rows import OBSERVABLES
 
 Array = NDArray[np.float64]
@@ -77,9 +77,10 @@ def expect(
 ) -> Expectation:
     """The expectation of an observable (see the module's list) at every point of the broadcast arguments.
 
-    n: number of keys, a whole number from 1 to 1e120. sigma: standard deviation of the scores, ≥ 0. d_k: size of the
-    head, > 0. scale: factor on q·k, 1/√d_k when left out. d_model: width of X. correlation: of the two rows' scores,
-    for "overlap" alone.
+    n: number of keys, a whole number from 1 to 1e120. sigma: standard deviation of the scores, ≥ 0 and at most
+    1e150 (1e70 for observables of z, 1e45 for direction_form_squared: beyond, integrals underflow). d_k: size of
+    the head, > 0. scale: factor on q·k, 1/√d_k when left out. d_model: width of X. correlation: of the two rows'
+    scores, for "overlap" alone.
     own_key: with d_model, whether the token's own key is among the n (False: exact; True: to order 1/(n d_model), the
     next order being part of the error). Raises StatementError for an unknown observable, an impossible size, or
     arguments that don't name one of the three settings.
@@ -186,8 +187,12 @@ def _gaussian_point(observable: str, n: float, sigma: float) -> tuple[float, flo
 
 def _finite_d_point(observable: str, n: float, d: float, scale: float) -> tuple[float, float]:
     check_sizes(n, d_k=d, scale=scale)
+    names, combine = _combination(observable, d, scale)
     law = oracle_mixture.chi(d, oracle_mixture.step_for(d)).scaled(scale)
-    value, error = mixed(n, (law,), *_combination(observable, d, scale))
+    for name in names:
+        check_spread(name, scale * math.sqrt(d))
+        check_tail(name, d, scale * math.sqrt(d))
+    value, error = mixed(n, (law,), names, combine)
     return float(value[0, 0]), float(error[0, 0])
 
 

@@ -95,7 +95,7 @@ def mix(function: Callable[[float], Array], laws: Sequence[ScaleLaw], unit: floa
     sigma, weights = _union(laws)
     measure = _Measure(np.arcsinh(sigma / unit), weights.mean(axis=0))
     # About what was enough where it was tried; a wrong guess costs time and nothing else.
-    count = 10 + round((70 if len(laws) == 1 else 90) * unit * measure.spread())
+    count = min(_MOST, 10 + round((70 if len(laws) == 1 else 90) * unit * measure.spread()))
     while True:
         if count >= 0.85 * sigma.size:  # every point of the measure: the sum itself, no rule
             value = weights @ np.array([function(float(s)) for s in sigma])

@@ -23,6 +23,12 @@ Array = NDArray[np.float64]
 Combine = Callable[[Array, float], Any]
 
 MOST_KEYS = 1e120
+# Largest deviation σ of the scores: beyond, products of the functions A, each about 1/σ, leave the range of floats.
+# A_2² Var² is about σ^-6, A_2² Var and A_2 gap² about σ^-4, A_2² and σ² itself σ^-2 and σ².
+MOST_SIGMA = 1e150
+_MOST_SIGMA = {2: 1e70, 4: 1e45}  # by the order of the moments needed
+_LEFT_OUT = 42.0  # -log of the probability that a law of σ leaves out
+_NO_DECAY = ("sum_alpha", "p2", "p3", "p4", "p2_squared", "maximum", "log_z", "mean_squared")
 MAXIMA = ("maximum", "one_minus_maximum")
 _ROUNDING = 1e-14  # relative: sums of a few hundred positive terms, each accurate to a few units of rounding
 
@@ -56,12 +62,40 @@ def check_sizes(n: float, **positive: float) -> None:
             raise StatementError(f"{name} must be finite and positive, got {value}")
 
 
+def check_spread(name: str, sigma: float) -> None:
+    """Raises StatementError where σ is so large that the integrals of this observable underflow."""
+    most = _MOST_SIGMA.get(NEED_MOMENTS.get(name, 0), MOST_SIGMA)
+    if not sigma <= most:
+        raise StatementError(
+            f"{name} is known for scores of deviation sigma up to {most:g}, got {sigma:g}: beyond, products of small "
+            "factors underflow in its integrals; use its power law in sigma"
+        )
+
+
+def check_tail(name: str, d: float, spread: float) -> None:
+    """Raises StatementError where small χ_d carry the mean: `oracle_mixture.chi` leaves out probability e^-42 there.
+
+    spread: typical σ. An observable that falls as σ^-p is larger in the part left out by at most spread^min(p, d), and
+    for p < d by at most e^(42p/d) d/(d - p), as that part ends at e^(-42/d).
+    """
+    power = 0 if name in _NO_DECAY else {0: 1, 2: 3, 4: 5}[NEED_MOMENTS.get(name, 0)]
+    growth = min(power, d) * math.log(max(spread, 1.0))
+    if power < d:
+        growth = min(growth, _LEFT_OUT * power / d + math.log(d / (d - power)))
+    if growth > _LEFT_OUT + math.log(1e-12):
+        raise StatementError(
+            f"{name} with {d:g} degrees of freedom and scores of deviation about {spread:g}: its mean comes from "
+            "queries so small that the law kept here leaves them out; take a smaller scale"
+        )
+
+
 def rows(n: float, names: tuple[str, ...]) -> Any:
     """σ -> the named observables of a row of n Gaussian scores, as an array."""
 
     order = max(NEED_MOMENTS.get(name, 0) for name in names)
 
     def one(name: str, sigma: float) -> float:
+        check_spread(name, sigma)
         if name in MAXIMA:
             return _maximum(n, sigma, 1.0)[MAXIMA.index(name)]
         return OBSERVABLES[name](_cached_table(n, sigma, oracle_gaussian.STEP, order))
@@ -93,6 +127,9 @@ def relative_error(n: float, sigma: float, name: str, order: int = 0) -> float:
     second = observable(_cached_table(n, sigma, oracle_gaussian.COARSE_STEP, order))
     change = abs(observable(table) / second - 1) if second else 0.0
     rounding = 10 * _ROUNDING if name in NEED_MOMENTS else _ROUNDING  # up to two digits cancel there
+    if name == "entropy" and sigma > 1e4 and second:
+        # Its integrand has both signs and a size of order one, where E H is of order 1/σ.
+        rounding += _ROUNDING / abs(second)
     return rounding + abs(sum_alpha(table) - 1) + change
 
 
@@ -104,6 +141,9 @@ def mixed(
     combine: (observables, σ) -> array, the observables themselves when left out; its terms must be positive. Answers
     two arrays, rows by law.
     """
+    tops = [law.shift + law.step * (law.first + law.weights.size - 1) for law in laws]  # log σ
+    for name in names:
+        check_spread(name, math.exp(max(tops)) if max(tops) < 700 else math.inf)
     at = rows(n, names)
     function = at if combine is None else lambda s: np.atleast_1d(combine(at(s), s))
     # The largest weight of a row stops being small near σ = √(2 log n): observables change on that scale.

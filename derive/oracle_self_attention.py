@@ -37,6 +37,7 @@ tr(J XXᵀ J), 2 for tr(J XXᵀ J XXᵀ)). And ∂ E g(χ²_k) = (k/2)(E g(χ²_
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from dataclasses import dataclass
 
@@ -45,7 +46,7 @@ from numpy.typing import NDArray
 
 from derive import oracle_mixture as mixture
 from derive.errors import StatementError
-from derive.oracle_points import check_sizes, mixed
+from derive.oracle_points import check_sizes, check_spread, check_tail, mixed
 
 Array = NDArray[np.float64]
 
@@ -70,8 +71,12 @@ def point(observable: str, n: float, d: float, scale: float, width: float, own_k
     check_sizes(n, d_k=d, scale=scale, d_model=width)
     if width < 2:
         raise StatementError(f"d_model must be at least 2, got {width}")
+    check_spread(observable, scale * math.sqrt(d))  # the terms hold scale²
     parts = terms(observable, d, scale, width)
     names = tuple(dict.fromkeys(name for term in parts for name, _ in term.sums))
+    for name in names:
+        check_spread(name, scale * math.sqrt(d))
+        check_tail(name, min(d, width), scale * math.sqrt(d))
     # Row by row of the mixture: the plain mean of each term, and the degrees of freedom that ∂ asks for.
     laws = {
         key: scores(d + key[1], scale, width, key[2], key[0])

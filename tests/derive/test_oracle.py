@@ -5,6 +5,7 @@ import math
 from collections.abc import Callable
 from typing import Any
 
+import mpmath
 import numpy as np
 import pytest
 from scipy.integrate import quad
@@ -390,3 +391,68 @@ def test_impossible_questions_are_refused(case: int) -> None:
     observable, arguments, words = REFUSED[case]
     with pytest.raises(StatementError, match=words):
         expect(observable, **arguments)
+
+
+# E f(α) of two keys at large σ is ∫ f(gap) dgap / (2 √π σ): the density of the gap is flat where f is not small.
+LARGE = {
+    "jacobian": (1, lambda t: 4 * (mpmath.exp(-t) / (1 + mpmath.exp(-t)) ** 2) ** 2),
+    "trace": (1, lambda t: 2 * mpmath.exp(-t) / (1 + mpmath.exp(-t)) ** 2),
+    "one_minus_maximum": (1, lambda t: mpmath.exp(-t) / (1 + mpmath.exp(-t))),
+    "direction_form": (3, lambda t: t**2 * mpmath.exp(-t) / (1 + mpmath.exp(-t)) ** 2),
+    "jacobian_direction": (3, lambda t: 2 * (t * mpmath.exp(-t) / (1 + mpmath.exp(-t)) ** 2) ** 2),
+    "direction_form_squared": (5, lambda t: (t**2 * mpmath.exp(-t) / (1 + mpmath.exp(-t)) ** 2) ** 2),
+}
+
+
+@pytest.mark.parametrize(
+    ("name", "sigma"),
+    [(name, s) for name in ("jacobian", "trace", "one_minus_maximum") for s in (1e30, 1e100, 1e140, 1e150)]
+    + [(name, s) for name in ("direction_form", "jacobian_direction") for s in (1e30, 1e50, 1e70)]
+    + [("direction_form_squared", s) for s in (1e20, 1e30, 1e45)],
+)
+def test_the_law_of_large_sigma_lies_within_the_stated_error(name: str, sigma: float) -> None:
+    power, function = LARGE[name]
+    constant = mpmath.quad(function, [0, 2, 8, 30, 120]) / mpmath.sqrt(mpmath.pi)
+    got = expect(name, 2, sigma=sigma)
+    want = constant / mpmath.mpf(sigma) ** power
+    assert got.value > 0
+    assert abs(mpmath.mpf(float(got.value)) - want) <= float(got.error)
+    assert float(got.error) <= 1e-12 * float(got.value)
+
+
+@pytest.mark.parametrize("name", ["jacobian", "p2", "log_z", "maximum", "direction_form", "direction_form_squared"])
+@pytest.mark.parametrize("sigma", [1.01e150, 1e160, 1e200, 1.7e308])
+def test_a_sigma_beyond_the_range_of_floats_is_refused(name: str, sigma: float) -> None:
+    with pytest.raises(StatementError, match=r"deviation sigma up to 1e.*underflow"):
+        expect(name, 16, sigma=sigma)
+
+
+@pytest.mark.parametrize("scale", [1e160, 1e200, 1.7e308])
+def test_a_scale_beyond_the_range_of_floats_is_refused(scale: float) -> None:
+    with pytest.raises(StatementError, match="deviation sigma up to 1e"):
+        expect("jacobian", 16, d_k=1, scale=scale)
+    with pytest.raises(StatementError, match="deviation sigma up to 1e"):
+        expect("jacobian", 16, d_k=8, scale=scale, d_model=16)
+
+
+@pytest.mark.parametrize(("name", "d", "scale"), [("jacobian", 1, 1e8), ("jacobian", 1, 1e100), ("trace", 2, 1e9)])
+def test_a_mean_that_comes_from_queries_left_out_is_refused(name: str, d: int, scale: float) -> None:
+    with pytest.raises(StatementError, match="queries so small"):
+        expect(name, 16, d_k=d, scale=scale)
+
+
+@pytest.mark.parametrize("scale", [1e3, 1e5, 1e6])
+def test_the_mean_over_one_component_at_a_large_scale(scale: float) -> None:
+    """E F(s |q|), q one normal: F by the oracle at fixed sigma, the mean by quadrature in log |q|."""
+    theta = np.arange(-60.0, 2.5, 0.05)
+    weights = np.exp(theta - 0.5 * np.exp(2 * theta)) * 0.05 * math.sqrt(2 / math.pi)
+    values = np.array([float(expect("jacobian", 16, sigma=scale * math.exp(t)).value) for t in theta])
+    got = expect("jacobian", 16, d_k=1, scale=scale)
+    assert abs(float(got.value) - float(weights @ values)) <= float(got.error) + 1e-11 * float(got.value)
+
+
+@pytest.mark.parametrize("sigma", [1e5, 1e8, 1e12, 1e100])
+def test_the_entropy_of_nearly_hard_rows_lies_within_its_error(sigma: float) -> None:
+    got = expect("entropy", 2, sigma=sigma)
+    want = math.pi**1.5 / (6 * sigma)  # ∫ H = π²/3 over all gaps, of density 1/(2 √π σ)
+    assert abs(float(got.value) - want) <= float(got.error)
