@@ -15,6 +15,7 @@ from compute.spec import Spec
 from verify.checking.allowance import parse_algorithm
 from verify.checking.calls import Call, Reply
 from verify.checking.diagnose import diagnose
+from verify.checking.emptied import ANY, misread_rows
 from verify.checking.judge import Plan, judge
 from verify.checking.libraries import as_numpy
 from verify.checking.replay import replay_line
@@ -59,8 +60,9 @@ def check(
     name). q (batch, heads, n, d_k), k (batch, heads_kv, m, d_k), v (batch, heads_kv, m, d_v), of the library `like`,
     in `layout`; a boolean mask's True = this key takes part. What the function accepts is read from its signature;
     arg maps features to its own names ({"mask": "attn_mask"}). spec: what is declared of it, as compute.Spec, a
-    mapping, or words ("causal=bottom-right"). backward(q, k, v, grad_output, ...) -> (dq, dk, dv) gives gradients
-    where the library has none of its own. dtype: a name, NumPy's dtype, or a list of them.
+    mapping, or words ("causal=bottom-right"). backward(q, k, v, grad_output, ...) gives gradients
+    where the library has none of its own: (dq, dk, dv), then dbias where a bias is given and dsink where a sink is, or
+    a mapping by the names q, k, v, bias, sink, scale. dtype: a name, NumPy's dtype, or a list of them.
     first: stop at the first finding. algorithm: its declared algorithm, which narrows the tolerance. reference
     and properties: for a variant outside Spec, a float64 function to compare with, and functions that return a
     message when something is wrong.
@@ -202,7 +204,8 @@ def assert_attention(
 
     Arrays of NumPy, PyTorch, JAX or CuPy, (…, n, d) with at most two leading axes; mask boolean, True = takes part.
     causal=True counts from the top-left corner: query i sees keys up to i. Where queries and keys differ in number
-    and the last query sees the last key, give spec="causal=bottom-right".
+    and the last query sees the last key, give spec="causal=bottom-right". out must have q's shape with v's last axis.
+    Rows without any key: what a Spec, or the words "empty-row=zero", "mean" or "nan", say; else one of these three.
 
     Raises AssertionError with the worst entry, what was expected, and a diagnosis where the fault is known.
 
@@ -219,12 +222,18 @@ def assert_attention(
     arrays = [as_numpy(x) for x in (q, k, v, out)]
     if any(a.ndim < 2 or a.ndim > 4 for a in arrays):
         raise UsageError(f"shapes {[a.shape for a in arrays]}: expected (n, d), (heads, n, d) or (batch, heads, n, d)")
+    shape = (*arrays[0].shape[:-1], arrays[2].shape[-1])
+    if arrays[3].shape != shape:
+        raise AssertionError(f"output has shape {arrays[3].shape}: expected {shape}")
     q4, k4, v4, got = (a.reshape((1,) * (4 - a.ndim) + a.shape) for a in arrays)
     more: dict[str, Any] = {n: as_numpy(x) for n, x in (("mask", mask), ("bias", bias)) if x is not None}
-    call = Call(q4, k4, v4, meaning, **more)
+    call = Call(q4, k4, v4, meaning.with_(empty_row="zero"), **more)  # how such rows are judged is asked below
     reply = Reply(output=got)
     known = answer(call, parse_algorithm(algorithm, q4.dtype.name))
     found: list[Violation] = [*metadata(call, reply), *differences(call, reply, known)]
+    if not found:
+        named_rows = isinstance(spec, Spec) or "empty-row" in declared.conventions
+        found = misread_rows(call, got, known, (meaning.empty_row,) if named_rows else ANY)
     if found:
         named = diagnose(call, reply, known, found[0])
         tail = f"; {named[1]}" if named else ""

@@ -19,6 +19,7 @@ from verify.checking.arguments import shapes
 from verify.checking.calls import Array, Call, Reply
 from verify.checking.cases import Case, Generator, Setting, direct
 from verify.checking.combinations import graded
+from verify.checking.invoke import expected_gradients
 from verify.checking.masked import some
 from verify.checking.reference import Reading, repeated, seen_keys, truth
 from verify.checking.rotary import rotated
@@ -240,7 +241,7 @@ def _compare(
         about = {"bias": "bias gradient", "scale": "scale gradient"}.get(name, case.about)
         named = Case(case.name, about, call)
         if got is None:
-            text = f"no gradient of {name} came back"
+            text = f"no gradient of {name} came back: expected {expected_gradients(call)}"
             yield named, Violation("gradient", text, name=f"gradient of {name}"), ""
             continue
         if got.shape != gradient.mid.shape:

@@ -25,6 +25,13 @@ _HEADED = ("q", "k", "v", "grad_output")
 _DIFFERENTIABLE = ("q", "k", "v", "bias", "sink")
 
 
+def expected_gradients(call: Call) -> str:
+    """What a backward pass returns for a call, for people: the order, and the other way to say it."""
+    order = ", ".join(f"d{name}" for name in _DIFFERENTIABLE if getattr(call, name) is not None)
+    names = [*_DIFFERENTIABLE, "scale"]
+    return f"({order}) in this order, or a mapping by the names {', '.join(names)}"
+
+
 def to_layout(array: Array, layout: str) -> Array:
     """From heads first to the target's layout; thd packs the batch along the tokens."""
     if layout == "bnhd":

@@ -28,7 +28,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--dtype", default=None, help="float64, float32, float16, bfloat16, or several with commas")
     parser.add_argument("--algorithm", default=None, help="as flash:block=128,weights=fp16,accumulate=fp32")
     parser.add_argument("--grad", action="store_true", help="judge gradients too")
-    parser.add_argument("--backward", default=None, metavar="FUNCTION", help="gives gradients, beside the target")
+    parser.add_argument(
+        "--backward", default=None, metavar="FUNCTION",
+        help="gives gradients, beside the target: (dq, dk, dv), then dbias and dsink where those are given",
+    )  # fmt: skip
     parser.add_argument("--quick", action="store_true", help="fewer and smaller inputs: under 3 s")
     parser.add_argument("--budget", type=float, default=None, metavar="SECONDS")
     parser.add_argument("--timeout", type=float, default=60.0, metavar="SECONDS", help="for one call (60)")
