@@ -137,9 +137,7 @@ class TestCompiler:
 
     def test_no_binding(self, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setitem(sys.modules, "cupy", None)
-        with pytest.raises(
-            NotInstalled, match=r"needs NVRTC.*pip install -e '.\[cuda13\]'.*CuPy: .*cuda-bindings: "
-        ):
+        with pytest.raises(NotInstalled, match=r"needs NVRTC.*pip install -e '.\[cuda13\]'.*CuPy: .*cuda-bindings: "):
             loader.compile_cubin("source", (), "sm_90")
 
     def test_no_library(self, monkeypatch: pytest.MonkeyPatch) -> None:
