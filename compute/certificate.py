@@ -298,7 +298,12 @@ def _assumptions(heads: Heads, tier: Tier, exp: str, count: Count) -> tuple[str,
         f"A4  the inputs are the exact numbers of the arrays; the scale is {scale}",
     ]
     if heads.problem.xp is not np:
-        out[-2] += "; cuBLAS is not asked to emulate float64 (environment and handle)"
+        seen = (
+            "environment, handle"
+            if device_arithmetic.math_mode() is not None
+            else "environment; its handle is not seen"
+        )
+        out[-2] += f"; cuBLAS is not asked to emulate float64 ({seen})"
     if tier == "arb" or count.balls or count.gradients == BALLS:
         out.append("A5  ball arithmetic of Arb (python-flint) is right")
     return tuple(out)

@@ -70,20 +70,10 @@ def certify_head(
     if tier == "tight":
         out, gradients = _tight_alone(head, grad, want_bias, count)
     done = out is not None
-    if out is not None:
-        pass
-    elif grad is None:
-        out = forward(head, settings)
-    else:
-        out, g = backward(head, grad, settings, want_bias=want_bias)
-        coarse = {n: Enclosure(getattr(g, n), getattr(g, f"{n}_rad")) for n in ("dq", "dk", "dv")}
-        if g.dbias is not None and g.dbias_rad is not None:
-            coarse["dbias"] = Enclosure(g.dbias, g.dbias_rad)
-        coarse["dscale"] = Enclosure(*(xp.asarray(x) for x in g.dscale))
-        if g.dsink is not None:
-            coarse["dsink"] = Enclosure(*(xp.asarray(x) for x in g.dsink))
+    if out is None:
+        out, coarse = _tier1(head, grad, settings, want_bias)
         gradients = {name: _narrower(e, gradients.get(name)) for name, e in coarse.items()}
-    count.norm += 0 if done else head.n
+        count.norm += head.n
     z = _Output(head, out.z, xp.zeros(out.z.shape) if out.z_low is None else out.z_low, out.z_rad)
     lse = Enclosure(out.lse, out.lse_rad)
     if tier == "arb":
@@ -96,6 +86,20 @@ def certify_head(
     if gradients and (tier == "arb" or (tier == "auto" and small and _misses(gradients, target))):
         _balls_for_gradients(head, grad, gradients, count)
     return Certified(*_with_empty_rows(head, z, lse), gradients, int(seen.missed(z.mid, z.low, z.rad).sum()))
+
+
+def _tier1(head: Head, grad: F64 | None, settings: Settings, want_bias: bool) -> tuple[Forward, dict[str, Enclosure]]:
+    """Tier 1 for all rows, and for the gradients."""
+    if grad is None:
+        return forward(head, settings), {}
+    out, g = backward(head, grad, settings, want_bias=want_bias)
+    found = {name: Enclosure(getattr(g, name), getattr(g, f"{name}_rad")) for name in ("dq", "dk", "dv")}
+    if g.dbias is not None and g.dbias_rad is not None:
+        found["dbias"] = Enclosure(g.dbias, g.dbias_rad)
+    for name, pair in (("dscale", g.dscale), ("dsink", g.dsink)):
+        if pair is not None:
+            found[name] = Enclosure(*(head.xp.asarray(x) for x in pair))
+    return out, found
 
 
 def _tight_alone(

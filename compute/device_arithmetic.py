@@ -75,27 +75,26 @@ def refuse_emulation() -> None:
             f"{_SWITCH} is {os.environ[_SWITCH]!r}: cuBLAS may replace float64 products by fixed-point ones, whose "
             "error assumption A3 does not bound; expected it unset or 0, then start again"
         )
-    if math_mode() & EMULATED:
+    if (math_mode() or 0) & EMULATED:
         raise CanaryFailed(
             "the cuBLAS handle is in a math mode that emulates float64 products: expected the default one, as "
             "cupy.cuda.cublas.setMathMode(cupy.cuda.device.get_cublas_handle(), 0)"
         )
 
 
-def math_mode() -> int:
-    """The math mode of CuPy's cuBLAS handle on the current device; 0, the default, where CuPy has none to show."""
+def math_mode() -> int | None:
+    """The math mode of CuPy's cuBLAS handle on the current device; None where CuPy has none to show."""
     try:
         cublas: Any = import_module("cupy_backends.cuda.libs.cublas")
         handle = import_module("cupy.cuda.device").get_cublas_handle()
     except (ImportError, AttributeError):
-        return 0
+        return None
     return int(cublas.getMathMode(handle))
 
 
 def environment(xp: Namespace) -> tuple[object, ...]:
-    """What the device's arithmetic depends on: CuPy, the device, its driver."""
-    device = xp.cuda.Device()
-    return (xp.__version__, int(device.id), versions(xp)["device"])
+    """What the device's arithmetic depends on: CuPy, the device, its runtime and driver."""
+    return (int(xp.cuda.Device().id), *versions(xp).values())
 
 
 def versions(xp: Namespace) -> dict[str, str]:

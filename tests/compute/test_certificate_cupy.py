@@ -161,6 +161,12 @@ class TestArithmetic:
             monkeypatch.setattr(device_arithmetic, "math_mode", lambda mode=mode: mode)
             assert compute.certify(x, x, x).undecided == 0
 
+    def test_a_certificate_says_whether_the_handle_was_seen(self, cupy: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+        x = cupy.asarray(np.eye(3))
+        assert any("its handle is not seen" in a for a in compute.certify(x, x, x).assumptions)
+        monkeypatch.setattr(device_arithmetic, "math_mode", lambda: 0)
+        assert any("(environment, handle)" in a for a in compute.certify(x, x, x).assumptions)
+
     def test_the_canaries_run_on_the_device(self, cupy: Any, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setattr(canaries, "_passed", set())
         true = cupy.matmul

@@ -56,9 +56,9 @@ def refused(capsys: pytest.CaptureFixture[str], *words: str) -> None:
 class TestNoDevice:
     def test_cupy_is_not_installed(self, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
         monkeypatch.setitem(sys.modules, "cupy", None)
-        with pytest.raises(NotInstalled, match="pip install -e"):
+        with pytest.raises(NotInstalled, match=r"pip install -e '\.\[cuda13\]'"):
             bridge.device()
-        refused(capsys, "CuPy is not installed", "cuda13")
+        refused(capsys, "CuPy is not installed", "pip install -e '.[cuda13]'")
 
     def test_cupy_cannot_be_loaded(
         self, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path
@@ -137,7 +137,7 @@ class TestCompiler:
 
     def test_no_binding(self, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setitem(sys.modules, "cupy", None)
-        with pytest.raises(NotInstalled, match=r"needs NVRTC.*pip install -e '.\[cuda13\]'.*CuPy: .*cuda-bindings: "):
+        with pytest.raises(NotInstalled, match=r"needs NVRTC.*pip install -e '\.\[cuda13\]'.*CuPy: .*cuda-bindings: "):
             loader.compile_cubin("source", (), "sm_90")
 
     def test_no_library(self, monkeypatch: pytest.MonkeyPatch) -> None:
